@@ -1,0 +1,37 @@
+# One environment (.venv), made from the tested set of versions in constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench chaos clean environment
+
+demo: environment  ## train the embedded digits on one node and on two, and compare
+	$(BIN)/minga compare digits --nodes 2 \
+	  --strategy single --strategy native --strategy ring --strategy halving_doubling \
+	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
+
+test: environment  ## every test, on two cores in a few minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: environment  ## style, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: environment  ## the committed benchmarks; results go to benchmarks/results/
+	$(BIN)/python benchmarks/single_overhead.py
+	$(BIN)/python benchmarks/against_ddp.py
+	$(BIN)/python benchmarks/ring_against_gloo.py
+
+chaos: environment  ## faults: real processes that are killed, stopped and starved
+	$(BIN)/python -m pytest -m chaos --override-ini addopts="-q"
+
+environment: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:  ## remove the environment, caches and run directories
+	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

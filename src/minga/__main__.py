@@ -1,0 +1,5 @@
+"""`python -m minga` is `minga`."""
+
+from minga.cli.main import main
+
+main()

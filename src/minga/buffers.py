@@ -1,0 +1,70 @@
+"""What a model has besides trainable parameters: BatchNorm statistics, counters, frozen weights.
+
+Ranks see different samples, so their statistics drift apart; they agree at evaluation and at the end.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from minga.comm import Transport, all_reduce_sum, broadcast
+from minga.comm.collectives import tree
+
+__all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
+
+
+def take_buffers_of_first_rank(model: nn.Module, comm: Transport) -> None:
+    """Everybody starts from rank 0's buffers and frozen weights."""
+    for tensor in _untrained(model):
+        flat = tensor.detach().reshape(-1).contiguous()
+        wire = flat.to(torch.uint8) if flat.dtype == torch.bool else flat
+        broadcast(comm, wire)
+        tensor.detach().copy_(wire.view(tensor.shape))
+
+
+def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
+    """Floats become their mean over all ranks, counters their maximum; the variances of BatchNorm are pooled."""
+    if comm.size == 1:
+        return
+    floats = [tensor for tensor in _untrained(model) if tensor.is_floating_point()]
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    # The variance over all ranks' samples is the mean of the variances plus the variance of the means.
+    squares = [norm.running_mean.square() for norm in norms if norm.running_mean is not None]
+    averaged = _mean_over_ranks([*floats, *squares], comm)
+    for tensor, mean in zip(floats, averaged, strict=False):
+        tensor.detach().copy_(mean)
+    for norm, square in zip(norms, averaged[len(floats) :], strict=True):
+        if norm.running_mean is not None and norm.running_var is not None:
+            between = (square - norm.running_mean.square()).clamp_(min=0)
+            norm.running_var.add_(between)
+    for tensor in _untrained(model):
+        if not tensor.is_floating_point() and tensor.numel() == 1:
+            tensor.detach().fill_(_largest(float(tensor), comm))
+
+
+def _untrained(model: nn.Module) -> list[Tensor]:
+    frozen = [tensor for tensor in model.parameters() if not tensor.requires_grad]
+    return [*frozen, *model.buffers()]
+
+
+def _mean_over_ranks(tensors: list[Tensor], comm: Transport) -> list[Tensor]:
+    """Means in float64, as rank 0's value plus the mean difference to it: what is equal everywhere stays as it is."""
+    if not tensors:
+        return []
+    own = torch.cat([tensor.detach().double().reshape(-1).cpu() for tensor in tensors])
+    reference = own.clone()
+    broadcast(comm, reference)
+    difference = own - reference
+    tree(comm, difference)
+    mean = reference + difference / comm.size
+    parts = torch.split(mean, [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape).to(tensor.device) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def _largest(value: float, comm: Transport) -> float:
+    """The maximum over ranks, from sums alone: each rank puts its value at its own place."""
+    places = [0.0] * comm.size
+    places[comm.rank] = value
+    return max(all_reduce_sum(comm, *places))

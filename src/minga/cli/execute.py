@@ -1,0 +1,68 @@
+"""Running an experiment from the command line: the view while it runs, what is printed when it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from minga.experiment import Experiment
+    from minga.report.summary import Summary
+
+__all__ = ["execute", "print_summary"]
+
+
+def execute(experiment: Experiment, *, quiet: bool) -> Summary:
+    """Run with a live view on standard error (standard output is for results)."""
+    from minga.report.live import View, view_for
+    from minga.runner import run
+
+    console = Console(stderr=True)
+    try:
+        with View() if quiet and not console.is_terminal else view_for(console) as view:
+            return run(experiment, view)
+    except KeyboardInterrupt:
+        console.print("interrupted; all processes of the run are ended")
+        raise
+
+
+def print_summary(summary: Summary) -> None:
+    """The result for people."""
+    from minga.report.numbers import duration, percent, size
+
+    console = Console()
+    quality = "   ".join(
+        f"{name} [bold]{percent(value) if name == 'accuracy' else f'{value:.4f}'}[/]"
+        for name, value in summary.metrics.items()
+    )
+    nodes = f"{summary.nodes} node{'s' if summary.nodes > 1 else ''}"
+    console.print(f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}: {quality}", soft_wrap=True)
+    console.print(
+        f"{summary.steps:,} steps in {duration(summary.seconds)}, {summary.samples_per_second:,.0f} samples/s, "
+        f"{size(summary.bytes_sent)} sent",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("rank", "role"):
+        table.add_column(name)
+    for name in ("steps", "own work", "waiting", "sent"):
+        table.add_column(name, justify="right")
+    for rank in summary.ranks:
+        table.add_row(
+            str(rank.rank),
+            rank.role,
+            f"{rank.steps:,}" if rank.samples else "",
+            duration(rank.work_seconds),
+            duration(rank.wait_seconds),
+            size(rank.bytes_sent),
+        )
+    console.print(table)
+    if summary.staleness and set(summary.staleness) != {"0"}:
+        ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())
+        console.print(f"steps ahead of the slowest worker (how often): {ahead}", highlight=False, soft_wrap=True)
+    if summary.switched_after:
+        console.print(f"switched from all-reduce to servers after step {summary.switched_after:,}", highlight=False)
+    console.print(f"everything is in {summary.run}", highlight=False, soft_wrap=True)

@@ -1,0 +1,41 @@
+"""The commands, and what they have in common: errors without tracebacks, exit codes that mean something.
+
+Exit codes: 0 done, 1 the run failed, 2 what was asked for can't work, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from minga.cli import compare, doctor, launch, strategies, train
+from minga.errors import MingaError, RankFailed, UsageError
+
+__all__ = ["application", "main"]
+
+application = typer.Typer(
+    name="minga",
+    help="Train a PyTorch model on several machines, and see which way of distributing it is best.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _module in (train, compare, launch, strategies, doctor):
+    _module.register(application)
+
+
+def main() -> None:
+    """The `minga` command."""
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        application()
+    except MingaError as error:
+        if isinstance(error, RankFailed) and error.traceback:
+            errors.print(escape(error.traceback.rstrip()), style="dim", highlight=False)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -1,0 +1,104 @@
+"""The options that describe an experiment, the same for every command that runs one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from minga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minga.experiment import Experiment
+
+__all__ = [
+    "BatchOption",
+    "CodecOption",
+    "DataOption",
+    "EpochsOption",
+    "JsonOption",
+    "NodesOption",
+    "RunsOption",
+    "SeedOption",
+    "SetOption",
+    "StepsOption",
+    "StrategyOption",
+    "experiment_from",
+]
+
+NodesOption = Annotated[int | None, typer.Option("--nodes", "-n", help="Workers; servers come on top.")]
+StrategyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy", "-s", metavar="SPEC", help="name[:field=value,...] or file.py:Class (minga strategies lists)"
+    ),
+]
+CodecOption = Annotated[
+    str | None, typer.Option("--codec", metavar="SPEC", help="Form of vectors on the wire: none, half, bfloat16.")
+]
+EpochsOption = Annotated[int | None, typer.Option(help="Passes over the data.")]
+StepsOption = Annotated[int | None, typer.Option(help="Steps of every worker, instead of epochs.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", "-b", help="Samples of each node in a step.")]
+SeedOption = Annotated[int | None, typer.Option(help="Decides initial parameters, data order, dropout.")]
+DataOption = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Directory with data sets; default: environment variable MINGA_DATA.")
+]
+RunsOption = Annotated[str | None, typer.Option(metavar="DIR", help="Where run directories go; default: runs")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Any field, such as training.learning_rate=0.01. Repeatable."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def experiment_from(workload: str, *, codec: str | None, settings: list[str] | None, **options: Any) -> Experiment:
+    """The experiment that the options describe; `workload` may be an experiment's TOML file, which they change."""
+    import tomllib
+
+    from minga.config import build
+    from minga.experiment import Experiment, load, with_overrides
+
+    table: dict[str, Any] = {"workload": workload}
+    if workload.endswith(".toml"):
+        load(Path(workload))  # for its errors, which name the line
+        table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
+    places = {
+        "nodes": "cluster.nodes",
+        "strategy": "strategy",
+        "epochs": "training.epochs",
+        "steps": "training.steps",
+        "batch": "training.batch",
+        "seed": "training.seed",
+        "data": "data",
+        "runs": "runs",
+    }
+    overrides = {places[name]: value for name, value in options.items() if value is not None}
+    if "training.steps" in overrides:
+        table.get("training", {}).pop("epochs", None)
+    if "training.epochs" in overrides:
+        table.get("training", {}).pop("steps", None)
+    for setting in settings or []:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01")
+        overrides[path.strip()] = _value(path.strip(), value.strip())
+    table = with_overrides(table, overrides)
+    return with_codec(build(Experiment, table), codec)
+
+
+def _value(path: str, text: str) -> Any:
+    """Lists are typed with commas; everything else is converted by the field's type."""
+    return text.split(",") if path == "cluster.speeds" else text
+
+
+def with_codec(experiment: Experiment, codec: str | None) -> Experiment:
+    """The experiment with another codec in its strategy."""
+    import dataclasses
+
+    from minga.codecs import Codec
+
+    if codec is None:
+        return experiment
+    strategy = dataclasses.replace(experiment.chosen_strategy, codec=Codec.from_value(codec))
+    return dataclasses.replace(experiment, strategy=strategy)

@@ -1,0 +1,30 @@
+"""No compression: values travel as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import Codec
+
+__all__ = ["Plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(Codec):
+    """Values travel as they are."""
+
+    changes_form: ClassVar[bool] = False
+
+    def encode(self, vector: Tensor) -> Tensor:
+        return vector
+
+    def decode(self, encoded: Tensor, into: Tensor) -> None:
+        if encoded is not into:
+            into.copy_(encoded)
+
+    def encoded_like(self, vector: Tensor) -> Tensor:
+        return torch.empty_like(vector)

@@ -1,0 +1,15 @@
+"""How ranks talk: transports carry messages, collectives are functions over any transport."""
+
+from minga.comm.collectives import COLLECTIVES, all_reduce_mean, all_reduce_sum, barrier, broadcast
+from minga.comm.transport import Group, Pending, Transport
+
+__all__ = [
+    "COLLECTIVES",
+    "Group",
+    "Pending",
+    "Transport",
+    "all_reduce_mean",
+    "all_reduce_sum",
+    "barrier",
+    "broadcast",
+]

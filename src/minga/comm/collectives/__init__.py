@@ -1,0 +1,75 @@
+"""Collectives as plain functions over any transport.
+
+    COLLECTIVES["ring"](comm, vector)            # every rank: vector becomes the sum over all ranks
+
+Each works for any number of ranks and any length, leaves the same bits on every rank, and adds in an order
+that depends only on the ranks: the same input gives the same bits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import Codec
+from minga.codecs.plain import Plain
+from minga.comm.collectives.halving_doubling import halving_doubling
+from minga.comm.collectives.mesh import mesh
+from minga.comm.collectives.native import native
+from minga.comm.collectives.ring import ring
+from minga.comm.collectives.tree import broadcast, reduce, tree
+from minga.comm.collectives.two_level import two_level
+from minga.comm.transport import Transport
+
+__all__ = [
+    "COLLECTIVES",
+    "Collective",
+    "all_reduce_mean",
+    "all_reduce_sum",
+    "barrier",
+    "broadcast",
+    "halving_doubling",
+    "mesh",
+    "native",
+    "reduce",
+    "ring",
+    "tree",
+    "two_level",
+]
+
+Collective = Callable[[Transport, Tensor], None]
+
+COLLECTIVES: dict[str, Collective] = {
+    "native": native,
+    "ring": ring,
+    "tree": tree,
+    "halving_doubling": halving_doubling,
+    "mesh": mesh,
+    "two_level": two_level,
+}
+
+_PLAIN = Plain()
+
+
+def all_reduce_mean(comm: Transport, vector: Tensor, collective: Collective = ring, codec: Codec = _PLAIN) -> None:
+    """`vector` becomes its mean over all ranks, in place; on the wire it has the codec's form."""
+    if comm.size == 1:
+        return
+    vector.div_(comm.size)  # before adding, so that a sum of 16-bit floats can't overflow
+    encoded = codec.encode(vector)
+    collective(comm, encoded)
+    codec.decode(encoded, vector)
+
+
+def all_reduce_sum(comm: Transport, *values: float) -> list[float]:
+    """Sums of a few numbers over all ranks, in float64: counts, losses, correct answers."""
+    sums = torch.tensor(values, dtype=torch.float64)
+    tree(comm, sums)
+    return [float(value) for value in sums]
+
+
+def barrier(comm: Transport) -> None:
+    """Nobody goes on before everybody is here."""
+    all_reduce_sum(comm, 0.0)

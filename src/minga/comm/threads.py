@@ -1,0 +1,216 @@
+"""Ranks as threads of one process: the transport for unit tests and for trying a strategy in a notebook.
+
+    run_threads(4, lambda comm: ring(comm, torch.ones(10)))
+
+It keeps the strict rules of the real transports: a send finishes only when it is received (so a program that
+would hang over gloo hangs here too, and is then told by the deadline), and a rank that fails fails its peers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from minga.comm.background import BackgroundThread
+from minga.comm.transport import Done, Pending, Transport
+from minga.errors import PeerLost, PeerTimeout
+
+__all__ = ["ThreadTransport", "ThreadWorld", "run_threads"]
+
+Result = TypeVar("Result")
+
+# Messages of `start` jobs live above this tag, so that they never meet the caller's.
+_BACKGROUND = 1 << 20
+_ALL_REDUCE = (1 << 20) - 1
+
+
+class ThreadWorld:
+    """The post office of a group of threads."""
+
+    def __init__(self, size: int, *, timeout_seconds: float = 30.0, hosts: Sequence[str] | None = None) -> None:
+        self.size = size
+        self.timeout_seconds = timeout_seconds
+        self.hosts = list(hosts) if hosts is not None else ["localhost"] * size
+        self.lock = threading.Condition()
+        self.lost: dict[int, str] = {}
+        self._sends: dict[tuple[int, int], list[_Message]] = defaultdict(list)
+        self._receives: dict[tuple[int, int], list[_Message]] = defaultdict(list)
+
+    def transport(self, rank: int) -> ThreadTransport:
+        return ThreadTransport(self, rank)
+
+    def fail(self, rank: int, why: str) -> None:
+        """Rank `rank` is gone: whoever waits for it is told."""
+        with self.lock:
+            self.lost[rank] = why
+            self.lock.notify_all()
+
+    def withdraw(self, message: _Message) -> None:
+        with self.lock:
+            for waiting in self._receives.values():
+                if message in waiting:
+                    waiting.remove(message)
+
+    def post_send(self, message: _Message, to: int, tag: int) -> None:
+        with self.lock:
+            for waiting in self._receives[to, tag]:
+                if waiting.peer in (None, message.owner):
+                    self._receives[to, tag].remove(waiting)
+                    _deliver(message, waiting)
+                    self.lock.notify_all()
+                    return
+            self._sends[to, tag].append(message)
+
+    def post_receive(self, message: _Message, tag: int) -> None:
+        with self.lock:
+            for sent in self._sends[message.owner, tag]:
+                if message.peer in (None, sent.owner):
+                    self._sends[message.owner, tag].remove(sent)
+                    _deliver(sent, message)
+                    self.lock.notify_all()
+                    return
+            self._receives[message.owner, tag].append(message)
+
+
+class _Message(Pending):
+    """One side of a message: a send or a receive that waits for its other side."""
+
+    def __init__(self, world: ThreadWorld, owner: int, peer: int | None, tensor: Tensor, verb: str) -> None:
+        self._world = world
+        self.owner = owner
+        self.peer = peer
+        self.tensor = tensor
+        self.source: int | None = None
+        self.error: str | None = None
+        self._verb = verb
+
+    def wait(self) -> int:
+        world = self._world
+        whom = "any rank" if self.peer is None else f"rank {self.peer}"
+        with world.lock:
+            world.lock.wait_for(lambda: self._ended() or self._peer_lost(), timeout=world.timeout_seconds)
+            if self.error is not None:
+                raise PeerLost(self.error)
+            if self.source is not None:
+                return self.source
+            if self._peer_lost():
+                gone = [self.peer] if self.peer is not None else sorted(world.lost)
+                reasons = "; ".join(f"rank {rank}: {world.lost[rank]}" for rank in gone)
+                raise PeerLost(f"rank {self.owner} can't {self._verb} {whom}, which is gone ({reasons})")
+        raise PeerTimeout(
+            f"rank {self.owner} waited {world.timeout_seconds:g} s to {self._verb} {whom}, in vain: "
+            f"{whom} is slow, stopped, or not at the same point of the program"
+        )
+
+    def cancel(self) -> None:
+        self._world.withdraw(self)
+
+    def _ended(self) -> bool:
+        return self.source is not None or self.error is not None
+
+    def _peer_lost(self) -> bool:
+        if self.peer is None:
+            return bool(self._world.lost)
+        return self.peer in self._world.lost
+
+
+def _deliver(sent: _Message, received: _Message) -> None:
+    if sent.tensor.shape != received.tensor.shape or sent.tensor.dtype != received.tensor.dtype:
+        error = (
+            f"rank {sent.owner} sent {tuple(sent.tensor.shape)} {sent.tensor.dtype}, but "
+            f"rank {received.owner} expected {tuple(received.tensor.shape)} {received.tensor.dtype}"
+        )
+        sent.error = received.error = error
+        return
+    received.tensor.copy_(sent.tensor)
+    sent.source = received.source = sent.owner
+
+
+class ThreadTransport(Transport):
+    """One rank of a `ThreadWorld`."""
+
+    def __init__(self, world: ThreadWorld, rank: int, offset: int = 0) -> None:
+        self.world = world
+        self.rank = rank
+        self.size = world.size
+        self.hosts = world.hosts
+        self._offset = offset
+        self._background = BackgroundThread(rank, world.timeout_seconds * 2)
+
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        message = _Message(self.world, self.rank, to, tensor.detach(), "send to")
+        self.world.post_send(message, to, tag + self._offset)
+        return message
+
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        message = _Message(self.world, self.rank, source, tensor.detach(), "receive from")
+        self.world.post_receive(message, tag + self._offset)
+        return message
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        background = ThreadTransport(self.world, self.rank, self._offset + _BACKGROUND)
+        return self._background.submit(lambda: function(background))
+
+    def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
+        """Gather at the first rank, add in rank order, send back: slow, simple, the same bits everywhere."""
+        members = list(range(self.size)) if ranks is None else list(ranks)
+        root, others = members[0], members[1:]
+        if self.rank == root:
+            incoming = torch.empty_like(tensor)
+            for other in others:
+                self.receive(incoming, other, _ALL_REDUCE)
+                tensor.add_(incoming)
+            for other in others:
+                self.send(tensor, other, _ALL_REDUCE)
+        else:
+            self.send(tensor, root, _ALL_REDUCE)
+            self.receive(tensor, root, _ALL_REDUCE)
+        return Done(self.rank)
+
+    def close(self) -> None:
+        self._background.close()
+
+
+def run_threads(
+    size: int,
+    function: Callable[[Transport], Result],
+    *,
+    timeout_seconds: float = 30.0,
+    hosts: Sequence[str] | None = None,
+) -> list[Result]:
+    """Run `function(comm)` on `size` ranks, each a thread; their results, or the error that came first."""
+    world = ThreadWorld(size, timeout_seconds=timeout_seconds, hosts=hosts)
+    results: dict[int, Result] = {}
+    errors: list[BaseException] = []
+
+    def body(rank: int) -> None:
+        transport = world.transport(rank)
+        try:
+            results[rank] = function(transport)
+        except BaseException as error:
+            errors.append(error)
+            world.fail(rank, f"{type(error).__name__}: {error}")
+        finally:
+            transport.close()
+
+    threads = [threading.Thread(target=body, args=(rank,), name=f"rank-{rank}") for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        # A lost peer is a consequence; the rank that failed by itself is the cause.
+        raise next((error for error in errors if not isinstance(error, PeerLost)), errors[0])
+    return [results[rank] for rank in range(size)]

@@ -1,0 +1,104 @@
+"""Counts what a rank sends and how long it waits, around any transport.
+
+    comm = TracedTransport(transport, Traffic(), waiting=recorder.waiting)
+
+Strategies never measure anything; this wrapper does it for them. Waiting is what the caller itself waits;
+what a background job waits for is hidden behind the caller's own work and is not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from minga.comm.transport import Pending, Transport
+
+__all__ = ["TracedTransport", "Traffic"]
+
+
+@dataclass
+class Traffic:
+    """What one rank has sent so far: payload only, without the headers of TCP and below."""
+
+    bytes: int = 0
+    messages: int = 0
+
+    _counting: bool = True
+
+    def count(self, nbytes: int, messages: int = 1) -> None:
+        if self._counting:
+            self.bytes += nbytes
+            self.messages += messages
+
+    def reset(self) -> None:
+        self.bytes = self.messages = 0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Don't count what is sent meanwhile, such as the sums of an evaluation."""
+        self._counting = False
+        try:
+            yield
+        finally:
+            self._counting = True
+
+
+class TracedTransport(Transport):
+    """Another transport, counted."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        traffic: Traffic,
+        waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._inner = inner
+        self._traffic = traffic
+        self._waiting = waiting
+        self.rank = inner.rank
+        self.size = inner.size
+        self.hosts = inner.hosts
+
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        if tensor.numel():
+            self._traffic.count(tensor.nbytes)
+        return _Timed(self._inner.isend(tensor, to, tag), self._waiting)
+
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        return _Timed(self._inner.ireceive(tensor, source, tag), self._waiting)
+
+    def now(self) -> float:
+        return self._inner.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        job = self._inner.start(lambda background: function(TracedTransport(background, self._traffic)))
+        return _Timed(job, self._waiting)
+
+    def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
+        # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.
+        members = self.size if ranks is None else len(ranks)
+        self._traffic.count(2 * (members - 1) * tensor.nbytes // members, 2 * (members - 1))
+        return _Timed(self._inner.all_reduce(tensor, ranks), self._waiting)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Timed(Pending):
+    def __init__(self, inner: Pending, waiting: Callable[[], AbstractContextManager[None]]) -> None:
+        self._inner = inner
+        self._waiting = waiting
+
+    def wait(self) -> int:
+        with self._waiting():
+            return self._inner.wait()
+
+    def cancel(self) -> None:
+        self._inner.cancel()

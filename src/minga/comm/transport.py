@@ -1,0 +1,143 @@
+"""What a strategy may use to talk to other ranks, whatever carries the messages.
+
+    comm.isend(vector, to=1); comm.receive(buffer, source=1); comm.start(lambda background: ...)
+
+A transport moves 1-D tensors between ranks. It has the clock too, so that a simulated transport can run
+the same program in virtual time. Matching is by (source, tag), in the order of sending. As with gloo and MPI,
+`isend` may finish only when the other side has posted its receive, and the tensor must not be changed
+before `wait()` has returned. Every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from minga.errors import UnsupportedError
+
+__all__ = ["Done", "Group", "Pending", "Transport"]
+
+
+class Pending(ABC):
+    """Something under way. `wait()` returns when it is done, or raises `PeerLost` or `PeerTimeout`."""
+
+    @abstractmethod
+    def wait(self) -> int:
+        """Wait for the end; the rank that sent, for a receive (otherwise the rank itself)."""
+
+    def cancel(self) -> None:
+        """Give up a receive that nobody will send to any more."""
+        raise UnsupportedError(f"a {type(self).__name__} can't be cancelled")
+
+
+class Done(Pending):
+    """Nothing to wait for: an empty message, a group of one."""
+
+    def __init__(self, source: int) -> None:
+        self._source = source
+
+    def wait(self) -> int:
+        return self._source
+
+    def cancel(self) -> None:
+        pass
+
+
+class Transport(ABC):
+    """Messages between `size` ranks, of which this is `rank`."""
+
+    rank: int
+    size: int
+    hosts: Sequence[str]
+    """The host of each rank, for algorithms that treat neighbours differently."""
+
+    @abstractmethod
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        """Start sending a contiguous tensor to rank `to`."""
+
+    @abstractmethod
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        """Start receiving into a contiguous tensor, from `source` or (None) from whoever sends first."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on this transport's clock."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass on this transport's clock."""
+
+    @abstractmethod
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        """Run `function(background)` while the caller goes on; jobs run one after the other, in order.
+
+        `background` reaches the same ranks with messages of its own, which never meet those of the caller.
+        """
+
+    def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
+        """The backend's own all-reduce (sum, in place) over `ranks` (default: all)."""
+        raise UnsupportedError(f"{type(self).__name__} has no all-reduce of its own; use 'ring' or another")
+
+    def close(self) -> None:  # noqa: B027  (most transports have nothing to close)
+        """Give back sockets and threads."""
+
+    def send(self, tensor: Tensor, to: int, tag: int = 0) -> None:
+        self.isend(tensor, to, tag).wait()
+
+    def receive(self, tensor: Tensor, source: int | None, tag: int = 0) -> int:
+        """Receive into `tensor`; returns the rank that sent it."""
+        return self.ireceive(tensor, source, tag).wait()
+
+    def group(self, ranks: Sequence[int]) -> Transport:
+        """The same messages among some of the ranks, renumbered from 0 in the order given."""
+        if list(ranks) == list(range(self.size)):
+            return self
+        return Group(self, ranks)
+
+
+class Group(Transport):
+    """Some ranks of another transport, renumbered from 0."""
+
+    def __init__(self, parent: Transport, ranks: Sequence[int]) -> None:
+        assert parent.rank in ranks, f"rank {parent.rank} is not in the group {list(ranks)}"
+        self._parent = parent
+        self._ranks = list(ranks)
+        self.rank = self._ranks.index(parent.rank)
+        self.size = len(self._ranks)
+        self.hosts = [parent.hosts[rank] for rank in self._ranks]
+
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        return self._parent.isend(tensor, self._ranks[to], tag)
+
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        actual = None if source is None else self._ranks[source]
+        return _InGroup(self._parent.ireceive(tensor, actual, tag), self._ranks)
+
+    def now(self) -> float:
+        return self._parent.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._parent.sleep(seconds)
+
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        return self._parent.start(lambda background: function(Group(background, self._ranks)))
+
+    def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
+        chosen = range(self.size) if ranks is None else ranks
+        return self._parent.all_reduce(tensor, [self._ranks[rank] for rank in chosen])
+
+
+class _InGroup(Pending):
+    """A receive whose source is told in the group's numbering."""
+
+    def __init__(self, inner: Pending, ranks: list[int]) -> None:
+        self._inner = inner
+        self._ranks = ranks
+
+    def wait(self) -> int:
+        return self._ranks.index(self._inner.wait())
+
+    def cancel(self) -> None:
+        self._inner.cancel()

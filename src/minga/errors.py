@@ -1,0 +1,102 @@
+"""Every error that Minga raises on purpose.
+
+    MingaError
+    ├── UsageError (ValueError)      what was given can't work; the message says what can
+    │   ├── ConfigError              a field, a key, a strategy's name
+    │   ├── WorkloadError            the model, the file it comes from, the loss
+    │   └── DataError                a data set that is missing or damaged
+    └── RunError (RuntimeError)      the run was fine on paper and failed on the way
+        ├── DivergedError            the loss is not a number any more
+        ├── PeerLost                 another rank went away
+        │   └── PeerTimeout          another rank did not answer before the deadline
+        ├── RankFailed               the launcher's word on the rank that failed first
+        ├── PortBusy                 somebody else listens on the port that was asked for
+        └── UnsupportedError         this transport or device can't do that
+
+The command line prints a `MingaError` as one message without a traceback: usage errors end with exit code 2,
+run errors with 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "MingaError",
+    "PeerLost",
+    "PeerTimeout",
+    "PortBusy",
+    "RankFailed",
+    "RunError",
+    "UnsupportedError",
+    "UsageError",
+    "WorkloadError",
+    "unknown",
+]
+
+
+class MingaError(Exception):
+    """Base of all errors that Minga raises on purpose."""
+
+
+class UsageError(MingaError, ValueError):
+    """What was given can't work."""
+
+
+class ConfigError(UsageError):
+    """A field, a key or a name in a configuration can't work."""
+
+
+class WorkloadError(UsageError):
+    """The workload can't be loaded or can't be trained."""
+
+
+class DataError(UsageError):
+    """A data set is missing or damaged."""
+
+
+class RunError(MingaError, RuntimeError):
+    """The run failed on the way."""
+
+
+class DivergedError(RunError):
+    """The loss is not a number any more."""
+
+
+class PeerLost(RunError):
+    """Another rank went away."""
+
+
+class PeerTimeout(PeerLost):
+    """Another rank did not answer before the deadline."""
+
+
+class RankFailed(RunError):
+    """One rank failed; the message is that rank's own, `traceback` where it is a program's error."""
+
+    def __init__(self, message: str, *, rank: int, traceback: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.traceback = traceback
+
+
+class PortBusy(RunError):
+    """Somebody else listens on the port that was asked for."""
+
+
+class UnsupportedError(RunError):
+    """This transport or device can't do that."""
+
+
+def unknown(kind: str, given: str, known: Iterable[str], remedy: str = "") -> ConfigError:
+    """The error for a name that nobody knows: `unknown strategy 'rign'; known: ... Did you mean 'ring'?`"""
+    choices = sorted(known)
+    message = f"unknown {kind} {given!r}; known: {', '.join(choices) or 'none'}."
+    close = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+    if close:
+        message += f" Did you mean {close[0]!r}?"
+    return ConfigError(f"{message} {remedy}".rstrip())

@@ -1,0 +1,218 @@
+"""The only description of a run, in Python or in TOML.
+
+Experiment(workload="digits", strategy="ps:mode=async", cluster=Cluster(nodes=4))
+
+# experiment.toml
+workload = "digits"
+strategy = "ps:mode=async"      # or a table [strategy] with name = "ps", mode = "async"
+[cluster]
+nodes = 4
+[training]
+epochs = 5
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from minga.config import Config, FieldError, build
+from minga.errors import ConfigError
+from minga.spec import Named, describe
+from minga.strategies import AllReduce, Single, Strategy
+
+__all__ = ["Cluster", "Experiment", "Training", "load", "with_overrides"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Config):
+    """On what: nodes, their devices and speeds."""
+
+    kind = "cluster"
+
+    nodes: int = 1
+    """How many workers train; servers come on top."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where models live. With cuda, rank i uses GPU i modulo their number."""
+
+    threads: int = 1
+    """Threads of each process for computing; one core's worth by default."""
+
+    speeds: tuple[float, ...] = ()
+    """Pretended relative speed of each node, such as 1,1,0.25 (the last one four times slower); empty: all equal."""
+
+    timeout_seconds: float = 120.0
+    """How long any rank waits for another before it gives up."""
+
+    port: int = 0
+    """Where the ranks meet (0: a free port). Always on loopback."""
+
+    def check(self) -> None:
+        if self.nodes < 1:
+            raise FieldError(("nodes",), f"should be at least 1, not {self.nodes}")
+        if self.threads < 1:
+            raise FieldError(("threads",), f"should be at least 1, not {self.threads}")
+        if self.timeout_seconds <= 0:
+            raise FieldError(("timeout_seconds",), f"should be more than 0, not {self.timeout_seconds:g}")
+        if not 0 <= self.port <= 65535:
+            raise FieldError(("port",), f"should be 0 to 65535, not {self.port}")
+        if self.speeds and len(self.speeds) != self.nodes:
+            raise FieldError(("speeds",), f"has {len(self.speeds)} values for {self.nodes} nodes; give one for each")
+        if any(not 0 < speed <= 1 for speed in self.speeds):
+            raise FieldError(("speeds",), f"should be above 0 and at most 1, not {list(self.speeds)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Config):
+    """How long, with which batches, from which seed."""
+
+    kind = "training"
+
+    epochs: int | None = None
+    """Passes over the data (default: the workload's own number)."""
+
+    steps: int | None = None
+    """Steps of every worker, instead of epochs."""
+
+    batch: int | None = None
+    """Samples of each node in a step (default: the workload's own number)."""
+
+    seed: int = 0
+    """Decides initial parameters, the order of the data, dropout."""
+
+    learning_rate: float | None = None
+    """Instead of the workload's own."""
+
+    evaluate_every: int = 1
+    """Epochs between evaluations (0: only at the end)."""
+
+    def check(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise FieldError(("steps",), f"give epochs ({self.epochs}) or steps ({self.steps}), not both")
+        for name, least in {"epochs": 1, "steps": 1, "batch": 1, "seed": 0, "evaluate_every": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise FieldError((name,), f"should be at least {least}, not {value}")
+        if self.learning_rate is not None and self.learning_rate <= 0:
+            raise FieldError(("learning_rate",), f"should be more than 0, not {self.learning_rate:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Config):
+    """Workload x cluster x strategy x seed."""
+
+    kind = "experiment"
+
+    workload: str
+    """A built-in workload's name, or file.py:name."""
+
+    strategy: Strategy | None = None
+    """How replicas exchange what they learn (default: single on one node, native all-reduce on several)."""
+
+    data: str | None = None
+    """The directory with data sets (default: the environment variable MINGA_DATA)."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    """On what."""
+
+    training: Training = field(default_factory=Training)
+    """How long, with which batches, from which seed."""
+
+    runs: str = "runs"
+    """The directory that gets a directory for this run."""
+
+    def check(self) -> None:
+        self.chosen_strategy.check_nodes(self.cluster.nodes)
+
+    @property
+    def chosen_strategy(self) -> Strategy:
+        """The strategy, or the one that is meant where none is given."""
+        if self.strategy is not None:
+            return self.strategy
+        return Single() if self.cluster.nodes == 1 else AllReduce()
+
+    @property
+    def ranks(self) -> int:
+        """Workers and servers."""
+        return self.cluster.nodes + self.chosen_strategy.server_ranks
+
+    def to_toml(self) -> str:
+        """The experiment as TOML, which `load` reads back to an equal one."""
+        return tomli_w.dumps(_table(self))
+
+
+def _table(config: Config) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for entry in dataclasses.fields(config):  # type: ignore[arg-type]
+        value = getattr(config, entry.name)
+        if isinstance(value, Named):
+            table[entry.name] = describe(value)
+        elif isinstance(value, Config):
+            table[entry.name] = _table(value)
+        elif isinstance(value, tuple):
+            table[entry.name] = list(value)
+        elif value is not None:
+            table[entry.name] = value
+    return table
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment from a TOML file; errors name the place in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no text in UTF-8") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+    try:
+        return build(Experiment, table)
+    except FieldError as error:
+        line = _line_of(text, error.path)
+        place = f"{path}, line {line}" if line else str(path)
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """The line where a key is set: in its table, as a dotted key, or (nearest) its table's own line."""
+    nearest: int | None = None
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            table = tuple(part.strip(" \"'") for part in header[1].split("."))
+            if table == path[: len(table)]:
+                nearest = number
+        elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            here = (*table, *(part.strip("\"'") for part in key[1].split(".")))
+            if here == path[: len(here)]:
+                return number
+    return nearest
+
+
+def with_overrides(experiment: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a table with values at dotted paths replaced: {"training.seed": 3}."""
+    changed: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in experiment.items()
+    }
+    for path, value in overrides.items():
+        *outer, last = path.split(".")
+        table = changed
+        for name in outer:
+            inner = table.setdefault(name, {})
+            if not isinstance(inner, dict):
+                # `strategy = "ps:..."` is a string, so strategy.servers has no table to go into.
+                raise ConfigError(f"{path}: {name} is {inner!r}, which has no fields to set; write it there")
+            table = inner
+        table[last] = value
+    return changed

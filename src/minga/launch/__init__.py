@@ -1,0 +1,1 @@
+"""Starting the processes of a run and seeing them to their end."""

@@ -1,0 +1,132 @@
+"""The processes of one run, as the launcher sees them: start them, hear of their ends, end them all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minga.errors import RunError
+
+__all__ = ["Job", "Processes", "processes"]
+
+_GRACE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process: `function` is `module:name`, called with `arguments`; its result is the exit code."""
+
+    name: str
+    function: str
+    arguments: Mapping[str, Any]
+    log: str
+    show: bool = False
+    """Whether its output goes to the launcher's own output instead of the log."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Processes:
+    """Running jobs."""
+
+    def __init__(self, guard: subprocess.Popen[bytes], jobs: int) -> None:
+        self._guard = guard
+        self._left = jobs
+        self._rest = b""
+        assert guard.stdout is not None
+        os.set_blocking(guard.stdout.fileno(), False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(guard.stdout, selectors.EVENT_READ)
+        self.pids: dict[str, int] = {}
+
+    @property
+    def running(self) -> bool:
+        return self._left > 0
+
+    def wait(self, seconds: float) -> list[tuple[str, int]]:
+        """Name and exit code (minus the signal's number, if one ended it) of jobs that end within `seconds`."""
+        ended = []
+        if self._selector.select(seconds):
+            assert self._guard.stdout is not None
+            chunk = self._guard.stdout.read() or b""
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "started" in message:
+                    self.pids[message["started"]] = message["pid"]
+                else:
+                    ended.append((message["ended"], message["code"]))
+            if not chunk and self._left > len(ended):
+                raise RunError("the process that guards the ranks ended by itself; its last words are in the log")
+        self._left -= len(ended)
+        return ended
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+@contextlib.contextmanager
+def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
+    """Start jobs; whatever happens in the `with` block, none of them is left afterwards."""
+    shown = {"MINGA_SHOW_OUTPUT": "1", "MINGA_SHOW_ERRORS": "2"}
+    kept: list[int] = []
+    if any(job.show for job in jobs):
+        kept = [os.dup(1), os.dup(2)]
+        shown = {"MINGA_SHOW_OUTPUT": str(kept[0]), "MINGA_SHOW_ERRORS": str(kept[1])}
+    with log.open("ab") as errors:
+        guard = subprocess.Popen(
+            [sys.executable, "-m", "minga.launch.fork_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=kept,
+            env={**os.environ, **shown},
+            start_new_session=True,  # a group of its own: Ctrl-C reaches the launcher only, which ends the group
+        )
+    for descriptor in kept:
+        os.close(descriptor)
+    started = Processes(guard, len(jobs))
+    try:
+        assert guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
+            guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
+            guard.stdin.flush()
+        yield started
+    finally:
+        started.close()
+        _end(guard)
+
+
+def _end(guard: subprocess.Popen[bytes]) -> None:
+    """End the whole group at once: first politely, then for good."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(guard.pid, how)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while _group_lives(guard) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not _group_lives(guard):
+            break
+    guard.wait()
+    for stream in (guard.stdin, guard.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def _group_lives(guard: subprocess.Popen[bytes]) -> bool:
+    guard.poll()  # a zombie would count as alive
+    try:
+        os.killpg(guard.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

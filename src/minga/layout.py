@@ -1,0 +1,70 @@
+"""Where each layer's parameters lie in the flat vector, and the buckets that it is sent in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Size, Tensor
+
+from minga.comm.transport import Pending
+
+__all__ = ["Bucket", "Layout", "Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One parameter's part of the flat vector."""
+
+    name: str
+    shape: Size
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters in the order of the flat vector."""
+
+    places: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, named_tensors: Iterable[tuple[str, Tensor]]) -> Layout:
+        places: list[Place] = []
+        at = 0
+        for name, tensor in named_tensors:
+            places.append(Place(name, tensor.shape, at, at + tensor.numel()))
+            at += tensor.numel()
+        return cls(tuple(places))
+
+    @property
+    def length(self) -> int:
+        return self.places[-1].stop if self.places else 0
+
+    def buckets(self, elements: int) -> list[range]:
+        """Ranges of indices into `places`, of about `elements` each, from the last layer to the first.
+
+        Backward passes run from the last layer to the first, so that is the order in which they are ready.
+        """
+        cuts: list[range] = []
+        end = len(self.places)
+        while end > 0:
+            start = end - 1
+            while start > 0 and self.places[end - 1].stop - self.places[start - 1].start <= elements:
+                start -= 1
+            cuts.append(range(start, end))
+            end = start
+        return cuts
+
+
+@dataclass
+class Bucket:
+    """A part of the gradient vector that is exchanged as soon as backward has filled it."""
+
+    index: int
+    gradients: Tensor
+    places: tuple[Place, ...]
+    missing: int = 0
+    """How many of its parameters have no gradient yet in this step."""
+    pending: Pending | None = field(default=None, repr=False)
+    """The exchange under way, for the strategy's use."""

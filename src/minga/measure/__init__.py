@@ -1,0 +1,1 @@
+"""What happened in a run: events on disk, spans of time."""

@@ -1,0 +1,119 @@
+"""The events of a run: one JSON line each, one file for each rank. Everything downstream reads these.
+
+{"event": "step", "step": 12, "epoch": 0, "loss": 0.31, "seconds": {"forward": 0.002, ...}, ...}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+__all__ = ["Evaluated", "Event", "Failed", "Finished", "Started", "Stepped", "event_files", "read_events"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened on a rank."""
+
+    event: ClassVar[str]
+    time: float
+    """Seconds on the transport's clock."""
+
+    def to_json(self) -> str:
+        return json.dumps({"event": self.event, **dataclasses.asdict(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """A rank is ready to train."""
+
+    event = "started"
+    rank: int
+    ranks: int
+    role: str
+    pid: int
+    parameters: int
+    samples: int
+    """Of the training set."""
+    batch: int
+    epochs: int | None
+    steps: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepped(Event):
+    """A rank has done a step."""
+
+    event = "step"
+    step: int
+    progress: float
+    """0 to 1."""
+    epoch: float
+    loss: float
+    samples: int
+    """Of this rank in this step."""
+    seconds: dict[str, float]
+    """By span: data, forward, backward, exchange (own work), wait (for others), update."""
+    bytes_sent: int
+    """Since the start."""
+    messages_sent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Event):
+    """The model was tested."""
+
+    event = "evaluated"
+    step: int
+    epoch: float
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """A rank is done."""
+
+    event = "finished"
+    steps: int
+    samples: int
+    seconds: float
+    """Of training: from the first step to the end, without evaluations."""
+    work_seconds: float
+    wait_seconds: float
+    bytes_sent: int
+    messages_sent: int
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the strategy found out, such as the staleness histogram of a server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(Event):
+    """A rank has failed."""
+
+    event = "failed"
+    rank: int
+    step: int
+    kind: str
+    message: str
+    traceback: str
+    """Empty for errors whose message says it all."""
+    consequence: bool
+    """Whether it failed only because another rank did."""
+
+
+def event_files(run: Path) -> list[Path]:
+    """The event files of a run, by rank."""
+    return sorted((run / "events").glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events in a file; a line that a crash cut short is passed over."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield json.loads(line)

@@ -1,0 +1,217 @@
+"""One copy of the model, as the strategies see it: a flat vector of parameters and one of gradients.
+
+    replica = Replica(model, optimizer)
+    replica.compute_gradients(lambda: loss_of(model, batch)); replica.update()
+
+The model's own tensors are views into the two vectors, so that sharding, sending and averaging are slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from minga.errors import DivergedError, WorkloadError
+from minga.layout import Bucket, Layout
+from minga.measure.spans import NO_SPANS, Spans
+from minga.sliced_optimizer import SlicedOptimizer, cut_evenly
+
+__all__ = ["Replica", "Shard", "trainable"]
+
+
+class Replica:
+    """A model and its optimizer behind one flat vector each of parameters and gradients."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, *, spans: Spans = NO_SPANS, keep_optimizer: bool = False
+    ) -> None:
+        """`keep_optimizer`: update with the optimizer itself, not with a faster copy over the flat vector."""
+        self.model = model
+        self.optimizer = optimizer
+        self.spans = spans
+        self.step = 0
+        """Steps begun: 1 while the first one is exchanged."""
+        self.weight = 1.0
+        """This rank's share of the current global batch, relative to an equal share."""
+        self.loss = math.nan
+        """The loss of the last step on this rank."""
+        self.state: dict[str, Any] = {}
+        """What strategies remember between steps."""
+        self.rank = 0
+        """For error messages; who is who is the transport's business."""
+        self._tensors = trainable(model)
+        self.layout = Layout.of(self._tensors)
+        self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
+        self._gradient_views = [tensor.grad for _, tensor in self._tensors]
+        self._groups = _group_of_each(self._tensors, optimizer)
+        if keep_optimizer:
+            tensors = [tensor for _, tensor in self._tensors]
+            self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
+        else:
+            self._whole = self._slice(self.parameters, self.gradients, 0)
+        self.buckets: list[Bucket] = []
+        self.when_ready: Callable[[Bucket], None] | None = None
+        """Called with each bucket, in order, as soon as backward has filled it."""
+        self._next_bucket = 0
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """One for each parameter group, as the optimizer has them now."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
+        """Forward and backward on this rank's share of the batch; `None` for an empty share."""
+        self._prepare_gradients()
+        if compute_loss is None:
+            return
+        with self.spans.span("forward"):
+            loss = compute_loss()
+        self.backward(loss)
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill `gradients` from a loss that was computed already."""
+        self.loss = float(loss.detach())
+        if not math.isfinite(self.loss):
+            rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
+            raise DivergedError(
+                f"the loss is {self.loss} on rank {self.rank} at step {self.step + 1}. "
+                f"Lower the learning rate (now {rates}) or look for bad values in the data"
+            )
+        if loss.grad_fn is None:
+            raise WorkloadError("the loss does not depend on the model: was it detached or computed by no_grad?")
+        with self.spans.span("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self, scale: float = 1.0) -> None:
+        """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`."""
+        with self.spans.span("update"):
+            self._whole.step(self.learning_rates, scale)
+
+    def cut_buckets(self, nbytes: int) -> None:
+        """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
+        elements = max(1, nbytes // self.gradients.element_size())
+        places = self.layout.places
+        for index, members in enumerate(self.layout.buckets(elements)):
+            start, stop = places[members.start].start, places[members.stop - 1].stop
+            own = tuple(places[member] for member in members)
+            bucket = Bucket(index, self.gradients[start:stop], own, missing=len(own))
+            self.buckets.append(bucket)
+            for member in members:
+                tensor = self._tensors[member][1]
+                tensor.register_post_accumulate_grad_hook(self._filler(bucket))  # type: ignore[no-untyped-call]
+
+    def _filler(self, bucket: Bucket) -> Callable[[Tensor], None]:
+        def filled(_: Tensor) -> None:
+            bucket.missing -= 1
+            if bucket.missing == 0:
+                self._announce()
+
+        return filled
+
+    def _announce(self) -> None:
+        # In order on every rank: a collective of the third bucket must not meet one of the second.
+        while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].missing == 0:
+            bucket = self.buckets[self._next_bucket]
+            self._next_bucket += 1
+            if self.when_ready is not None:
+                self.when_ready(bucket)
+
+    def flush_buckets(self) -> None:
+        """Announce what backward did not fill: layers that this batch did not use, or an empty share."""
+        for bucket in self.buckets:
+            bucket.missing = 0
+        self._announce()
+
+    def _prepare_gradients(self) -> None:
+        self.gradients.zero_()
+        for (_, tensor), view in zip(self._tensors, self._gradient_views, strict=True):
+            if tensor.grad is not view:  # somebody called zero_grad(), which drops them
+                tensor.grad = view
+        for bucket in self.buckets:
+            bucket.missing = len(bucket.places)
+            bucket.pending = None
+        self._next_bucket = 0
+
+    # --- for parameter servers ----------------------------------------------------------------------------------
+
+    def shards(self, servers: int) -> list[slice]:
+        """The part of the flat vector that each server holds."""
+        return [slice(*cut) for cut in cut_evenly(self.optimizer, self.layout, servers)]
+
+    def shard(self, part: slice) -> Shard:
+        """A copy of a part of the parameters, with an optimizer that goes on from this replica's state."""
+        parameters = self.parameters[part].clone()
+        gradients = torch.zeros_like(parameters)
+        optimizer = self._slice(parameters, gradients, part.start)
+        optimizer.adopt(self._whole)
+        return Shard(parameters, gradients, optimizer, self.learning_rates)
+
+    def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
+        return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)
+
+
+class Shard:
+    """A part of the parameters on a server, with the optimizer's state for it."""
+
+    def __init__(
+        self,
+        parameters: Tensor,
+        gradients: Tensor,
+        optimizer: SlicedOptimizer,
+        learning_rates: Sequence[float],
+    ) -> None:
+        self.parameters = parameters
+        self.gradients = gradients
+        self.learning_rates = list(learning_rates)
+        """One for each parameter group; workers tell the server when theirs change."""
+        self._optimizer = optimizer
+
+    def update(self, scale: float = 1.0) -> None:
+        """Apply `gradients`, the learning rate multiplied by `scale`."""
+        self._optimizer.step(self.learning_rates, scale)
+
+
+def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that training changes, with their names; an error if there are none, or of several kinds."""
+    tensors = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
+    name_of_model = type(model).__name__
+    if not tensors:
+        raise WorkloadError(f"{name_of_model} has no parameters to train (none with requires_grad=True)")
+    kinds = {(tensor.dtype, tensor.device) for _, tensor in tensors}
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise WorkloadError(
+            f"the parameters of {name_of_model} are of several kinds ({listed}); "
+            "bring them to one, for instance with model.to(torch.float32)"
+        )
+    return tensors
+
+
+def _flatten(tensors: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Move tensors into one vector, of which they become views; the same for their gradients."""
+    parameters = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    gradients = torch.zeros_like(parameters)
+    at = 0
+    for tensor in tensors:
+        part = slice(at, at + tensor.numel())
+        tensor.data = parameters[part].view(tensor.shape)
+        tensor.grad = gradients[part].view(tensor.shape)
+        at += tensor.numel()
+    return parameters, gradients
+
+
+def _group_of_each(tensors: Sequence[tuple[str, nn.Parameter]], optimizer: Optimizer) -> list[int]:
+    """The optimizer's parameter group of each tensor."""
+    group_of = {id(p): index for index, group in enumerate(optimizer.param_groups) for p in group["params"]}
+    forgotten = [name for name, tensor in tensors if id(tensor) not in group_of]
+    if forgotten:
+        raise WorkloadError(
+            f"the optimizer does not know {len(forgotten)} parameters of the model ({', '.join(forgotten[:3])}...): "
+            "freeze them with requires_grad=False, or give them to the optimizer"
+        )
+    return [group_of[id(tensor)] for _, tensor in tensors]

@@ -1,0 +1,1 @@
+"""Events turned into what people look at."""

@@ -1,0 +1,38 @@
+"""Several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from minga.report.numbers import duration, percent, size
+from minga.report.summary import Summary
+
+__all__ = ["comparison_table"]
+
+
+def comparison_table(summaries: Sequence[Summary]) -> Table:
+    """A row for each run; the speed is relative to the first run on one node."""
+    baseline = next((summary for summary in summaries if summary.nodes == 1), None)
+    table = Table(title="one run each: differences of a few percent are noise", title_style="dim", header_style="bold")
+    table.add_column("strategy")
+    for name in ("nodes", "accuracy", "loss", "steps", "time", "samples/s", "speed", "waiting", "sent"):
+        table.add_column(name, justify="right")
+    for summary in summaries:
+        workers = [rank for rank in summary.ranks if rank.samples]
+        waiting = sum(rank.wait_seconds for rank in workers) / len(workers) / summary.seconds
+        speed = f"{summary.samples_per_second / baseline.samples_per_second:.2f}x" if baseline else "-"
+        table.add_row(
+            summary.strategy,
+            str(summary.nodes),
+            percent(summary.accuracy),
+            f"{summary.loss:.4f}" if summary.loss is not None else "-",
+            f"{summary.steps:,}",
+            duration(summary.seconds),
+            f"{summary.samples_per_second:,.0f}",
+            speed,
+            f"{100 * waiting:.0f} %",
+            size(summary.bytes_sent),
+        )
+    return table

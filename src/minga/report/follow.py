@@ -1,0 +1,84 @@
+"""Follows the event files of a run while they grow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minga.measure.events import event_files
+
+__all__ = ["Follower", "RankState"]
+
+
+@dataclass
+class RankState:
+    """What is known of one rank so far."""
+
+    rank: int
+    role: str = "worker"
+    step: int = 0
+    samples: int = 0
+    progress: float = 0.0
+    loss: float | None = None
+    bytes_sent: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    first_time: float = 0.0
+    last_time: float = 0.0
+    finished: dict[str, Any] | None = None
+
+    @property
+    def wait_seconds(self) -> float:
+        return float(self.finished["wait_seconds"]) if self.finished else self.seconds.get("wait", 0.0)
+
+    @property
+    def work_seconds(self) -> float:
+        if self.finished:
+            return float(self.finished["work_seconds"])
+        return sum(seconds for name, seconds in self.seconds.items() if name != "wait")
+
+
+class Follower:
+    """Reads what is new in a run's events; `ranks` and `evaluations` are the state."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._offsets: dict[Path, int] = {}
+        self.ranks: dict[int, RankState] = {}
+        self.evaluations: list[dict[str, Any]] = []
+        self.started: dict[str, Any] | None = None
+
+    def read(self) -> None:
+        for path in event_files(self._run):
+            rank = int(path.stem.removeprefix("rank-"))
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]  # the last line may still be on its way
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+            for line in whole.splitlines():
+                self._take(rank, json.loads(line))
+
+    def _take(self, rank: int, event: dict[str, Any]) -> None:
+        state = self.ranks.setdefault(rank, RankState(rank))
+        state.last_time = event["time"]
+        match event["event"]:
+            case "started":
+                state.role = event["role"]
+                state.first_time = event["time"]
+                self.started = self.started or event
+            case "step":
+                state.step = event["step"]
+                state.samples += event["samples"]
+                state.progress = event["progress"]
+                state.loss = event["loss"]
+                state.bytes_sent = event["bytes_sent"]
+                for name, seconds in event["seconds"].items():
+                    state.seconds[name] = state.seconds.get(name, 0.0) + seconds
+            case "evaluated":
+                self.evaluations.append(event)
+            case "finished":
+                state.finished = event
+                state.step = event["steps"]
+                state.bytes_sent = event["bytes_sent"]

@@ -1,0 +1,149 @@
+"""What happens in a run, as it happens: a live view in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from minga.report.follow import Follower
+from minga.report.numbers import duration, percent, size
+
+__all__ = ["LiveView", "PlainView", "View", "rank_table", "view_for"]
+
+_PLAIN_SECONDS = 5.0
+
+
+class View:
+    """Shows nothing; base of those that do. `tick` is called a few times a second."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def begin(self, run: Path, title: str) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+class LiveView(View):
+    """Progress, loss, accuracy, samples per second, and a table of ranks."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._task = self._progress.add_task("starting", total=1.0)
+        self._live = Live(self._progress, console=console, refresh_per_second=8, transient=True)
+        self._follower: Follower | None = None
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def begin(self, run: Path, title: str) -> None:
+        self._follower = Follower(run)
+        self._title = title
+        self._progress.reset(self._task, description=f"{title}: starting")
+
+    def tick(self) -> None:
+        follower = self._follower
+        if follower is None:
+            return
+        follower.read()
+        if follower.ranks:
+            progress = max(state.progress for state in follower.ranks.values())
+            self._progress.update(self._task, completed=progress, description=self._title)
+            self._live.update(Group(self._progress, _headline(follower), rank_table(follower)))
+
+
+class PlainView(View):
+    """A line at each evaluation, and every few seconds between them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._follower: Follower | None = None
+        self._told = 0
+        self._last = time.monotonic()
+
+    def begin(self, run: Path, title: str) -> None:
+        self._follower = Follower(run)
+        self._told = 0
+        self._console.print(f"{title}: starting; events in {run}", highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        follower = self._follower
+        if follower is None:
+            return
+        follower.read()
+        news = len(follower.evaluations) > self._told or time.monotonic() - self._last > _PLAIN_SECONDS
+        if follower.ranks and news:
+            self._told = len(follower.evaluations)
+            self._last = time.monotonic()
+            progress = max(state.progress for state in follower.ranks.values())
+            self._console.print(f"{100 * progress:3.0f} %  {_headline(follower)}", highlight=False, soft_wrap=True)
+
+
+def view_for(console: Console) -> View:
+    return LiveView(console) if console.is_terminal else PlainView(console)
+
+
+def _headline(follower: Follower) -> Text:
+    states = follower.ranks.values()
+    worker = follower.ranks.get(0)
+    parts = []
+    if worker is not None and worker.loss is not None:
+        parts.append(f"step {worker.step:,}   loss {worker.loss:.4f}")
+    if follower.evaluations:
+        metrics = follower.evaluations[-1]["metrics"]
+        parts += [f"{name} {percent(value)}" for name, value in metrics.items() if name != "loss"]
+    elapsed = max((state.last_time - state.first_time for state in states if state.samples), default=0.0)
+    if elapsed > 0:
+        parts.append(f"{sum(state.samples for state in states) / elapsed:,.0f} samples/s")
+    parts.append(f"{size(sum(state.bytes_sent for state in states))} sent")
+    return Text("   ".join(parts))
+
+
+def rank_table(follower: Follower) -> Table:
+    """A row for each rank: who works, who waits."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("rank", "role"):
+        table.add_column(name)
+    for name in ("step", "loss", "own work", "waiting", "sent"):
+        table.add_column(name, justify="right")
+    for rank in sorted(follower.ranks):
+        state = follower.ranks[rank]
+        table.add_row(
+            str(rank),
+            state.role,
+            f"{state.step:,}" if state.samples else "",
+            f"{state.loss:.4f}" if state.loss is not None else "",
+            duration(state.work_seconds),
+            duration(state.wait_seconds),
+            size(state.bytes_sent),
+        )
+    return table

@@ -1,0 +1,53 @@
+"""The directory of a run: `experiment.toml`, `events/`, `logs/`, `model.safetensors`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import nn
+
+from minga.errors import ConfigError
+from minga.experiment import Experiment
+from minga.spec import describe
+
+__all__ = ["event_file", "log_file", "make_run_directory", "save_model"]
+
+
+def make_run_directory(experiment: Experiment) -> Path:
+    """A new directory for a run, with its description; two runs at the same time get two."""
+    workload = Path(experiment.workload.partition(":")[0]).stem
+    strategy = Path(describe(experiment.chosen_strategy).partition(":")[0]).stem
+    readable = re.sub(r"[^\w-]+", "-", f"{workload}-{strategy}-{experiment.cluster.nodes}")
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in itertools.count():
+        name = f"{moment}-{readable}" + (f"-{attempt}" if attempt else "")
+        directory = Path(experiment.runs).expanduser().resolve() / name
+        try:
+            directory.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"runs: can't make {directory} ({error.strerror}); choose another directory") from None
+    (directory / "events").mkdir()
+    (directory / "logs").mkdir()
+    (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
+    return directory
+
+
+def event_file(run: Path, rank: int) -> Path:
+    return run / "events" / f"rank-{rank}.jsonl"
+
+
+def log_file(run: Path, rank: int) -> Path:
+    return run / "logs" / f"rank-{rank}.log"
+
+
+def save_model(run: Path, model: nn.Module) -> None:
+    """Weights and buffers as safetensors; copies, since the model's tensors are views into one vector."""
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    save_file(tensors, run / "model.safetensors")

@@ -1,0 +1,165 @@
+"""A torch optimizer over a slice of the flat parameter vector.
+
+A worker updates the whole vector as one tensor (one kernel where the layers would take sixty), a parameter
+server updates its shard; both with the workload's own optimizer, its parameter groups and its learning rates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from minga.layout import Layout
+
+__all__ = ["SlicedOptimizer", "cut_evenly"]
+
+# For these the update of an element depends on that element alone, so layers may be cut and joined.
+_ELEMENTWISE = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.ASGD,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+)
+
+
+def _is_elementwise(optimizer: Optimizer) -> bool:
+    # Exactly these classes: a subclass may do anything.
+    return type(optimizer) in _ELEMENTWISE
+
+
+def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[int, int]]:
+    """Cut the vector into `parts` slices for `parts` servers, between layers where the optimizer needs them whole."""
+    length = layout.length
+    marks = [length * part // parts for part in range(parts + 1)]
+    if not _is_elementwise(optimizer):
+        borders = [0, *(place.stop for place in layout.places)]
+        marks = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
+    return list(itertools.pairwise(marks))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring parameters of one group, updated as one tensor."""
+
+    group: int
+    start: int
+    stop: int
+    parameter: nn.Parameter
+
+
+class SlicedOptimizer:
+    """`template`'s way of updating, for a slice of the flat vector."""
+
+    def __init__(self, template: Optimizer, optimizer: Optimizer, runs: Sequence[_Run]) -> None:
+        self._template = template
+        self._optimizer = optimizer
+        self._runs = runs
+
+    @classmethod
+    def in_place(cls, optimizer: Optimizer, layout: Layout, tensors: Sequence[nn.Parameter]) -> SlicedOptimizer:
+        """The optimizer itself, over the model's own tensors: its `state_dict()` stays what users expect."""
+        places = zip(layout.places, tensors, strict=True)
+        return cls(optimizer, optimizer, [_Run(0, place.start, place.stop, tensor) for place, tensor in places])
+
+    @classmethod
+    def over(
+        cls,
+        template: Optimizer,
+        groups: Sequence[int],
+        layout: Layout,
+        parameters: Tensor,
+        gradients: Tensor,
+        start: int = 0,
+    ) -> SlicedOptimizer:
+        """A copy of `template` over the elements of the flat vector that `parameters` holds, from `start` on.
+
+        `groups` has the parameter group of each place in the layout.
+        """
+        joined = _is_elementwise(template)
+        runs = []
+        for group, low, high, shape in _cut_runs(groups, layout, start, start + parameters.numel(), joined):
+            part = slice(low - start, high - start)
+            parameter = nn.Parameter(parameters[part].view(shape))
+            parameter.grad = gradients[part].view(shape)
+            runs.append(_Run(group, low, high, parameter))
+        return cls(template, _clone(template, runs), runs)
+
+    def step(self, learning_rates: Sequence[float], scale: float = 1.0) -> None:
+        """One update with the gradients as they are; `learning_rates` has one value per parameter group."""
+        groups = self._optimizer.param_groups
+        if self._optimizer is not self._template:
+            for group, original in zip(groups, self._template.param_groups, strict=True):
+                group.update({key: value for key, value in original.items() if key != "params"})
+        usual = [group["lr"] for group in groups]
+        for group, rate in zip(groups, learning_rates, strict=True):
+            group["lr"] = rate * scale
+        self._optimizer.step()
+        for group, rate in zip(groups, usual, strict=True):
+            group["lr"] = rate
+
+    def adopt(self, other: SlicedOptimizer) -> None:
+        """Take over momentum and the like for the same elements from another slice of the same vector."""
+        for run in self._runs:
+            sources = [source for source in other._runs if source.start < run.stop and run.start < source.stop]
+            states = [other._optimizer.state.get(source.parameter, {}) for source in sources]
+            if not all(states):
+                continue
+            taken: dict[str, Any] = {}
+            for key, value in states[0].items():
+                if isinstance(value, Tensor) and value.shape == sources[0].parameter.shape:
+                    parts = [_overlap(state[key], source, run) for state, source in zip(states, sources, strict=True)]
+                    taken[key] = torch.cat(parts).view(run.parameter.shape)
+                else:  # a step count, or something else that is not per element
+                    taken[key] = value.clone() if isinstance(value, Tensor) else value
+            self._optimizer.state[run.parameter] = taken
+
+
+def _cut_runs(
+    groups: Sequence[int], layout: Layout, start: int, stop: int, joined: bool
+) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    """Group, start, stop and shape of what is updated as one tensor: neighbours of one group, or single layers."""
+    runs: list[tuple[int, int, int, tuple[int, ...]]] = []
+    for group, place in zip(groups, layout.places, strict=True):
+        low, high = max(place.start, start), min(place.stop, stop)
+        if low >= high:
+            continue
+        if not joined:
+            assert (low, high) == (place.start, place.stop), "a layer was cut that must be whole"
+            runs.append((group, low, high, tuple(place.shape)))
+        elif runs and runs[-1][0] == group and runs[-1][2] == low:
+            first = runs.pop()[1]
+            runs.append((group, first, high, (high - first,)))
+        else:
+            runs.append((group, low, high, (high - low,)))
+    return runs
+
+
+def _overlap(value: Tensor, source: _Run, run: _Run) -> Tensor:
+    low, high = max(run.start, source.start), min(run.stop, source.stop)
+    return value.reshape(-1)[low - source.start : high - source.start]
+
+
+def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:
+    """An optimizer of the same class and settings over other tensors, whatever its constructor looks like."""
+    clone: Optimizer = object.__new__(type(template))
+    clone.__dict__.update(template.__dict__)
+    clone.state = defaultdict(dict)
+    clone.param_groups = [
+        {**group, "params": [run.parameter for run in runs if run.group == index]}
+        for index, group in enumerate(template.param_groups)
+    ]
+    return clone

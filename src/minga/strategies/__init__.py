@@ -1,0 +1,35 @@
+"""The strategies, by name: `minga strategies` lists them.
+
+A new one is a file here and a line in `STRATEGIES`; outside the package it is used as `file.py:Class`.
+"""
+
+from __future__ import annotations
+
+from minga.spec import Preset, register
+from minga.strategies.all_reduce import AllReduce
+from minga.strategies.base import Strategy
+from minga.strategies.parameter_server import ParameterServer
+from minga.strategies.single import Single
+from minga.strategies.switch import Switch
+
+__all__ = ["STRATEGIES", "AllReduce", "ParameterServer", "Single", "Strategy", "Switch"]
+
+
+def _all_reduce(collective: str, summary: str) -> Preset:
+    return Preset(AllReduce, {"collective": collective}, f"Average gradients in every step, {summary}.")
+
+
+STRATEGIES: dict[str, Preset] = {
+    "single": Preset(Single),
+    "allreduce": Preset(AllReduce),
+    "native": _all_reduce("native", "with the backend's own all-reduce (gloo, NCCL)"),
+    "ring": _all_reduce("ring", "around a ring: fewest bytes, most hops"),
+    "tree": _all_reduce("tree", "up and down a binary tree: few hops, for short vectors"),
+    "halving_doubling": _all_reduce("halving_doubling", "by recursive halving and doubling: few bytes, few hops"),
+    "mesh": _all_reduce("mesh", "everybody with everybody: two hops, for few ranks on a switch"),
+    "two_level": _all_reduce("two_level", "inside each host first, then between hosts"),
+    "ps": Preset(ParameterServer),
+    "switch": Preset(Switch),
+}
+
+register(Strategy, STRATEGIES)

@@ -1,0 +1,69 @@
+"""Synchronous data parallelism: everybody's gradients are averaged before everybody's update."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+from minga.comm import COLLECTIVES, Transport, all_reduce_mean
+from minga.comm.collectives import Collective, two_level
+from minga.config import FieldError
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.strategies.base import Strategy
+
+__all__ = ["AllReduce"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduce(Strategy):
+    """Average gradients over all ranks in every step (Li et al., arXiv:2006.15704).
+
+    N ranks with batch B take the same steps as one process with batch N x B. Gradients go out in buckets while
+    backward still computes those of earlier layers. A peer that fails ends the step for everybody.
+    """
+
+    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "native"
+    """How a vector is added up over the ranks."""
+
+    bucket_bytes: int = 4 << 20
+    """Gradients are sent in pieces of about this size."""
+
+    group_size: int = 0
+    """For two_level: neighbours that add up first (0: the ranks that share a host)."""
+
+    def check(self) -> None:
+        if self.bucket_bytes < 1:
+            raise FieldError(("bucket_bytes",), f"should be at least 1, not {self.bucket_bytes}")
+        if self.group_size and self.collective != "two_level":
+            raise FieldError(("group_size",), f"is for collective=two_level, not for {self.collective}")
+        if self.group_size < 0:
+            raise FieldError(("group_size",), f"should be 0 or more, not {self.group_size}")
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        replica.cut_buckets(self.bucket_bytes)
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        if replica.weight != 1.0:
+            bucket.gradients.mul_(replica.weight)
+        if comm.size > 1:
+            bucket.pending = comm.start(
+                lambda background: all_reduce_mean(background, bucket.gradients, self._function(), self.codec)
+            )
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        replica.flush_buckets()
+        for bucket in replica.buckets:
+            if bucket.pending is not None:
+                bucket.pending.wait()
+        replica.update()
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        """Nothing: replicas that start equal and apply equal gradients agree to the last bit."""
+
+    def _function(self) -> Collective:
+        if self.collective == "two_level":
+            return functools.partial(two_level, group_size=self.group_size)
+        return COLLECTIVES[self.collective]

@@ -1,0 +1,70 @@
+"""The one interface that matters: how replicas exchange what they learn, and when."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from minga.codecs.base import Codec
+from minga.codecs.plain import Plain
+from minga.comm import Transport, all_reduce_mean, broadcast
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.spec import Named
+
+__all__ = ["Strategy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy(Named, ABC):
+    """How replicas exchange what they learn.
+
+    The fields are the configuration; what changes during a run lives in `replica.state`. A strategy talks only to
+    `comm` and `replica`: it does not know whether ranks are processes, threads or simulated, and never measures,
+    logs or prints. Every wait has a deadline: when a peer fails, `PeerLost` ends the step and names it.
+    """
+
+    kind = "strategy"
+
+    codec: Codec = field(default_factory=Plain)
+    """The form that vectors have on the wire."""
+
+    @abstractmethod
+    def step(self, replica: Replica, comm: Transport) -> None:
+        """After each backward pass: exchange, update."""
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        """Before the first step, on every rank; default: everybody takes rank 0's parameters."""
+        broadcast(comm, replica.parameters)
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        """While backward runs, for each bucket in order, if `start` called `replica.cut_buckets`."""
+
+    def serve(self, replica: Replica, comm: Transport) -> None:
+        """Run by ranks that hold parameters instead of training, until the others are done."""
+        raise NotImplementedError(f"{type(self).__name__} has no servers")
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        """After the last step, on the ranks that train; afterwards all replicas agree. Default: their mean."""
+        all_reduce_mean(comm, replica.parameters)
+
+    @property
+    def server_ranks(self) -> int:
+        """Ranks on top of the nodes, for servers."""
+        return 0
+
+    @property
+    def servers_beside_workers(self) -> bool:
+        """Whether the servers live in the processes of the first workers instead of their own."""
+        return False
+
+    def trainers(self, replica: Replica, comm: Transport) -> int:
+        """How many ranks train now: ranks 0 to this. The others serve."""
+        return comm.size - self.server_ranks
+
+    def lockstep(self, replica: Replica) -> bool:
+        """Whether all ranks that train are at the same step now, so that they can evaluate together."""
+        return True
+
+    def check_nodes(self, nodes: int) -> None:
+        """Raise `FieldError` if this many nodes can't work."""

@@ -1,0 +1,235 @@
+"""Parameter servers: workers push gradients and pull parameters; servers hold the parameters and update them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import Codec
+from minga.comm import Pending, Transport
+from minga.config import FieldError
+from minga.errors import PeerTimeout
+from minga.replica import Replica, Shard
+from minga.strategies.base import Strategy
+
+__all__ = ["ParameterServer"]
+
+_HEADER, _GRADIENTS, _PARAMETERS = 1, 2, 3
+_PUSH, _FINISH = 0.0, 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterServer(Strategy):
+    """Servers hold the parameters; workers push gradients and pull parameters (Li et al., OSDI 2014).
+
+    Each server holds one slice of the flat vector and the optimizer's state for it. One rule covers the modes: a
+    worker gets its answer when it is at most `staleness` steps ahead of the slowest (Ho et al., NIPS 2013), and
+    before answering, the server applies what has arrived as *one* update. With staleness 0 (`sync`) that is the
+    mean of all workers' gradients: exactly synchronous SGD, also with momentum or Adam. With no bound (`async`) it
+    is usually one gradient, applied with 1/N of the learning rate, so that N pushes move the parameters as far as
+    one synchronous step; a gradient that is staler than N updates counts less still (Zhang et al.,
+    arXiv:1511.05950).
+
+    A worker that fails is missed by the servers at the deadline, a server by its workers; both are named.
+    """
+
+    mode: Literal["sync", "async", "ssp"] = field(default="sync", metadata={"always_shown": True})
+    """sync: all workers step together. ssp: some may be `staleness` steps ahead. async: nobody waits."""
+
+    servers: int = 1
+    """How many servers share the parameters."""
+
+    staleness: int | None = None
+    """For ssp: how many steps a worker may be ahead of the slowest one (default 3)."""
+
+    placement: Literal["own", "beside"] = "own"
+    """own: a process for each server. beside: server i lives in the process of worker i, on the same node."""
+
+    damping: Literal["inverse", "workers", "none"] = "inverse"
+    """What a single gradient counts when not all come together. inverse: 1/max(N, updates it is behind);
+    workers: 1/N; none: 1, the full learning rate for every push."""
+
+    def check(self) -> None:
+        if self.servers < 1:
+            raise FieldError(("servers",), f"should be at least 1, not {self.servers}")
+        if self.staleness is not None and self.mode != "ssp":
+            raise FieldError(("staleness",), f"is for mode=ssp, not for mode={self.mode}")
+        if self.staleness is not None and self.staleness < 0:
+            raise FieldError(("staleness",), f"should be 0 or more, not {self.staleness}")
+
+    def check_nodes(self, nodes: int) -> None:
+        if self.placement == "beside" and self.servers > nodes:
+            raise FieldError(
+                ("strategy", "servers"),
+                f"{self.servers} servers can't live beside {nodes} workers; at most {nodes}",
+            )
+
+    @property
+    def server_ranks(self) -> int:
+        return self.servers
+
+    @property
+    def servers_beside_workers(self) -> bool:
+        return self.placement == "beside"
+
+    @property
+    def bound(self) -> float:
+        """How many steps a worker may be ahead of the slowest."""
+        if self.mode == "ssp":
+            return 3 if self.staleness is None else self.staleness
+        return 0 if self.mode == "sync" else math.inf
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self.bound == 0
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if replica.weight != 1.0:
+            replica.gradients.mul_(replica.weight)
+        self._push_and_pull(replica, comm, _PUSH)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        """Everybody takes the servers' parameters, once the last worker is done."""
+        self._push_and_pull(replica, comm, _FINISH)
+
+    def _push_and_pull(self, replica: Replica, comm: Transport, kind: float) -> None:
+        header = torch.tensor([kind, *replica.learning_rates], dtype=torch.float64)
+        first = comm.size - self.servers
+        arrivals: list[tuple[Pending, Tensor, Tensor]] = []
+        sends: list[Pending] = []
+        for server, part in enumerate(replica.shards(self.servers), start=first):
+            into = replica.parameters[part]
+            landing = self.codec.encoded_like(into) if self.codec.changes_form else into
+            arrivals.append((comm.ireceive(landing, server, _PARAMETERS), landing, into))
+            if kind == _PUSH:
+                sends.append(comm.isend(self.codec.encode(replica.gradients[part]), server, _GRADIENTS))
+            # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
+            # while another worker's is complete.
+            sends.append(comm.isend(header, server, _HEADER))
+        for pending in sends:
+            pending.wait()
+        for pending, landing, into in arrivals:
+            pending.wait()
+            self.codec.decode(landing, into)
+
+    def serve(self, replica: Replica, comm: Transport) -> None:
+        part = replica.shards(self.servers)[comm.rank - (comm.size - self.servers)]
+        server = _Server(self, replica.shard(part), comm)
+        server.run()
+        replica.state["staleness"] = dict(sorted(server.staleness.items()))
+        replica.state["updates_behind"] = dict(sorted(server.updates_behind.items()))
+
+
+class _Server:
+    """One server: its shard, and what it knows of each worker."""
+
+    def __init__(self, strategy: ParameterServer, shard: Shard, comm: Transport) -> None:
+        self._strategy = strategy
+        self._codec: Codec = strategy.codec
+        self._shard = shard
+        self._comm = comm
+        self._workers = comm.size - strategy.servers
+        self._header = torch.empty(1 + len(shard.learning_rates), dtype=torch.float64)
+        self._inbox = [self._codec.encoded_like(shard.parameters) for _ in range(self._workers)]
+        self._coming: dict[int, Pending] = {}
+        self._replies: dict[int, Pending] = {}
+        self._clock = [0] * self._workers
+        """Steps that each worker has pushed."""
+        self._version = 0
+        """Updates applied."""
+        self._seen = [0] * self._workers
+        """The version that each worker computes with."""
+        self._arrived: dict[int, int] = {}
+        """Workers whose gradient is not applied yet, and how many updates it is behind."""
+        self._waiting: set[int] = set()
+        self._finished: set[int] = set()
+        self.staleness: Counter[int] = Counter()
+        """How many steps a worker was ahead of the slowest when it got its parameters."""
+        self.updates_behind: Counter[int] = Counter()
+        """How many updates lay between the parameters that a gradient was computed with and its own update."""
+
+    def run(self) -> None:
+        for worker in range(self._workers):
+            self._expect(worker)
+        while len(self._finished) < self._workers:
+            worker = self._next_header()
+            if float(self._header[0]) == _FINISH:
+                self._finished.add(worker)
+                self._coming.pop(worker).cancel()
+            else:
+                self._coming.pop(worker).wait()
+                self._shard.learning_rates = self._header[1:].tolist()
+                self._clock[worker] += 1
+                self._arrived[worker] = self._version - self._seen[worker]
+                self._waiting.add(worker)
+            self._answer()
+        for worker in range(self._workers):
+            self._send_parameters(worker)
+        for reply in self._replies.values():
+            reply.wait()
+
+    def _expect(self, worker: int) -> None:
+        # Posted before the worker pushes, so that its gradient travels at once.
+        self._coming[worker] = self._comm.ireceive(self._inbox[worker], worker, _GRADIENTS)
+
+    def _next_header(self) -> int:
+        try:
+            return self._comm.receive(self._header, None, _HEADER)
+        except PeerTimeout as error:
+            missing = sorted(set(range(self._workers)) - self._waiting - self._finished)
+            raise PeerTimeout(
+                f"server {self._comm.rank} misses rank {', '.join(map(str, missing))}: {error}"
+            ) from error
+
+    def _answer(self) -> None:
+        """Give parameters to every waiting worker that is not too far ahead."""
+        active = set(range(self._workers)) - self._finished
+        slowest = min((self._clock[worker] for worker in active), default=0)
+        ready = [worker for worker in sorted(self._waiting) if self._clock[worker] - slowest <= self._strategy.bound]
+        if not ready:
+            return
+        if self._arrived:
+            self._apply()
+        for worker in ready:
+            self._waiting.remove(worker)
+            self.staleness[self._clock[worker] - slowest] += 1
+            self._seen[worker] = self._version
+            self._expect(worker)
+            self._send_parameters(worker)
+
+    def _apply(self) -> None:
+        """One update from all gradients that have arrived, added in the order of ranks."""
+        counts = {worker: self._share(behind) for worker, behind in sorted(self._arrived.items())}
+        total = sum(counts.values())
+        self._shard.gradients.zero_()
+        decoded = torch.empty_like(self._shard.gradients)
+        for worker, count in counts.items():
+            self._codec.decode(self._inbox[worker], decoded)
+            self._shard.gradients.add_(decoded, alpha=count / total)
+        # The mean of what came, with the learning rate reduced to its share of a full round: with momentum and
+        # Adam that is not the same as reduced gradients with the full rate.
+        self._shard.update(scale=total)
+        self._version += 1
+        self.updates_behind.update(self._arrived.values())
+        self._arrived.clear()
+
+    def _share(self, behind: int) -> float:
+        """What one gradient counts: 1/N where all N come together."""
+        if self._strategy.bound == 0 or self._strategy.damping == "workers":
+            return 1 / self._workers
+        if self._strategy.damping == "none":
+            return 1.0
+        return 1 / max(self._workers, 1 + behind)
+
+    def _send_parameters(self, worker: int) -> None:
+        previous = self._replies.pop(worker, None)
+        if previous is not None:
+            previous.wait()
+        outgoing = self._codec.encode(self._shard.parameters)
+        if outgoing is self._shard.parameters and self._strategy.bound > 0:
+            outgoing = outgoing.clone()  # the next update may come before this worker has them
+        self._replies[worker] = self._comm.isend(outgoing, worker, _PARAMETERS)

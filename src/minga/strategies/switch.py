@@ -1,0 +1,118 @@
+"""All-reduce while it pays, then an asynchronous parameter server, in one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from minga.comm import Transport, all_reduce_mean
+from minga.config import FieldError
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.strategies.all_reduce import AllReduce
+from minga.strategies.base import Strategy
+from minga.strategies.parameter_server import ParameterServer
+
+__all__ = ["Switch"]
+
+_KEY = "switch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch(Strategy):
+    """All-reduce first, then a parameter server, without a restart (Buenos Aires, 2024).
+
+    Early, when every step moves far, all ranks train in step, the later servers too. From step `at`, or when the
+    loss stops falling, the last `servers` ranks become servers: they have the parameters and the optimizer's state
+    already, so nothing is sent and nothing is lost. A peer that fails ends the step for everybody.
+    """
+
+    at: int = 0
+    """The step after which to switch (0: when the loss stops falling)."""
+
+    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    """How gradients are added up before the switch."""
+
+    mode: Literal["async", "ssp", "sync"] = "async"
+    """How the servers work after the switch."""
+
+    servers: int = 1
+    """How many ranks become servers."""
+
+    staleness: int | None = None
+    """For mode=ssp: how many steps a worker may be ahead of the slowest one."""
+
+    window: int = 20
+    """The loss is looked at as its mean over this many steps of all ranks."""
+
+    improvement: float = 0.02
+    """A window counts as progress if its loss is lower than the best by this fraction."""
+
+    patience: int = 3
+    """Switch after this many windows without progress."""
+
+    def check(self) -> None:
+        for name, least in {"at": 0, "servers": 1, "window": 1, "patience": 1}.items():
+            if getattr(self, name) < least:
+                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        self._second()  # its own checks
+
+    def _first(self) -> AllReduce:
+        return AllReduce(collective=self.collective, codec=self.codec)
+
+    def _second(self) -> ParameterServer:
+        return ParameterServer(mode=self.mode, servers=self.servers, staleness=self.staleness, codec=self.codec)
+
+    @property
+    def server_ranks(self) -> int:
+        return self.servers
+
+    def _switched(self, replica: Replica) -> bool:
+        return bool(replica.state.get(_KEY, {}).get("switched_after"))
+
+    def trainers(self, replica: Replica, comm: Transport) -> int:
+        return comm.size - self.servers if self._switched(replica) else comm.size
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self._second().lockstep(replica) if self._switched(replica) else True
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        replica.state[_KEY] = {"switched_after": 0, "sum": 0.0, "best": None, "without_progress": 0}
+        self._first().start(replica, comm)
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        if not self._switched(replica):
+            self._first().gradient_ready(replica, bucket, comm)
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if self._switched(replica):
+            self._second().step(replica, comm)
+            return
+        self._first().step(replica, comm)
+        if replica.step == self.at or (self.at == 0 and self._on_plateau(replica, comm)):
+            replica.state[_KEY]["switched_after"] = replica.step
+
+    def _on_plateau(self, replica: Replica, comm: Transport) -> bool:
+        """Whether the loss has stopped falling; the same answer on every rank."""
+        state: dict[str, Any] = replica.state[_KEY]
+        state["sum"] += replica.loss
+        if replica.step % self.window:
+            return False
+        loss = torch.tensor([state["sum"] / self.window], dtype=torch.float64)
+        all_reduce_mean(comm, loss)
+        state["sum"] = 0.0
+        if state["best"] is None or float(loss) < state["best"] * (1 - self.improvement):
+            state["best"] = float(loss)
+            state["without_progress"] = 0
+        else:
+            state["without_progress"] += 1
+        return bool(state["without_progress"] >= self.patience)
+
+    def serve(self, replica: Replica, comm: Transport) -> None:
+        self._second().serve(replica, comm)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        if self._switched(replica):
+            self._second().finish(replica, comm)

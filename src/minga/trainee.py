@@ -1,0 +1,77 @@
+"""What a rank trains: its replica, its workload, its place in the data and in the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minga.data.batches import length
+from minga.data.order import Order
+from minga.experiment import Experiment
+from minga.measure.spans import NO_SPANS, Spans
+from minga.replica import Replica, trainable
+from minga.workload import Workload
+
+__all__ = ["Trainee", "build_trainee"]
+
+
+@dataclass
+class Trainee:
+    """A replica with its workload and its position."""
+
+    workload: Workload
+    replica: Replica
+    order: Order
+    device: torch.device
+    batch: int
+    epochs: int | None
+    steps: int | None
+    base_learning_rates: list[float] = field(default_factory=list)
+
+    @property
+    def progress(self) -> float:
+        """0 at the start, 1 at the end."""
+        if self.steps is not None:
+            return self.replica.step / self.steps
+        assert self.epochs is not None
+        return self.order.progress / self.epochs
+
+    def loss_of(self, batch: Any) -> Tensor:
+        outputs, targets = self.workload.predict(self.replica.model, batch)
+        return self.workload.loss(outputs, targets)
+
+    def schedule_learning_rate(self) -> None:
+        if self.workload.schedule is not None:
+            factor = self.workload.schedule(self.progress)
+            for group, rate in zip(self.replica.optimizer.param_groups, self.base_learning_rates, strict=True):
+                group["lr"] = rate * factor
+
+
+def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: Spans = NO_SPANS) -> Trainee:
+    """The model of one rank, from the experiment's seed; afterwards each rank draws its own random numbers."""
+    settings = experiment.training
+    device = torch.device("cpu")
+    if experiment.cluster.device == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.manual_seed(settings.seed)
+    model = workload.model().to(device)
+    optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
+    if settings.learning_rate is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate
+    replica = Replica(model, optimizer, spans=spans)
+    replica.rank = rank
+    torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
+    return Trainee(
+        workload=workload,
+        replica=replica,
+        order=Order(length(workload.train), settings.seed),
+        device=device,
+        batch=settings.batch or workload.batch,
+        epochs=None if settings.steps is not None else settings.epochs or workload.epochs,
+        steps=settings.steps,
+        base_learning_rates=replica.learning_rates,
+    )

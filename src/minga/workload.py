@@ -1,0 +1,109 @@
+"""What is trained: model, data, loss, optimizer, metrics, as one plain object.
+
+    workload = Workload(name="mine", model=Net, train=train_set, test=test_set)
+
+A user's file has such an object, or a function that returns one; `minga train my.py:workload` finds it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import Dataset
+
+from minga.errors import WorkloadError
+from minga.user_files import load_from_file
+
+__all__ = ["Workload", "correct", "load_workload"]
+
+
+def correct(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 for each sample whose largest output is at the target class, 0 for the others."""
+    return (outputs.argmax(dim=-1) == targets).double()
+
+
+def _model_and_targets(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is trained."""
+
+    name: str
+    """For people and for run directories."""
+
+    model: Callable[[], nn.Module]
+    """Makes a new model; called once on every rank, after the seed is set."""
+
+    train: Dataset[Any]
+    """Map-style: has a length and gives samples by index. A `TensorDataset` is read a batch at a time."""
+
+    test: Dataset[Any] | None = None
+    """What accuracy is measured on; None: nothing is evaluated."""
+
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
+    """Of outputs and targets: the mean over the samples."""
+
+    predict: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = _model_and_targets
+    """Outputs and targets of a batch; replace it where a batch is not just (inputs, targets)."""
+
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = _sgd
+    """Makes the optimizer for the model's parameters."""
+
+    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = field(default_factory=lambda: {"accuracy": correct})
+    """Of outputs and targets: one value per sample. They are added up over all ranks and then divided, once."""
+
+    schedule: Callable[[float], float] | None = None
+    """Factor on the learning rate as a function of progress, 0 to 1."""
+
+    batch: int = 32
+    """Samples of each node in a step, unless the experiment says otherwise."""
+
+    epochs: int = 5
+    """Passes over the data, unless the experiment says otherwise."""
+
+
+def load_workload(reference: str, data: str | None) -> Workload:
+    """The workload behind a built-in name or `file.py:name`."""
+    # The built-in workloads are users of this module, so they are looked up only when asked for.
+    from minga.workloads import built_in
+
+    directory = Path(data).expanduser() if data else None
+    if ".py" not in reference:
+        return built_in(reference, directory)
+    if ":" not in reference:
+        reference += ":workload"
+    found = load_from_file(reference)
+    if callable(found) and not isinstance(found, Workload):
+        takes_data = "data" in inspect.signature(found).parameters
+        found = found(data=directory) if takes_data else found()
+    if not isinstance(found, Workload):
+        raise WorkloadError(
+            f"{reference} is a {type(found).__name__}, not a minga.Workload or a function that makes one"
+        )
+    _check(found)
+    return found
+
+
+def _check(workload: Workload) -> None:
+    for name in ("train", "test"):
+        dataset = getattr(workload, name)
+        if dataset is not None and not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise WorkloadError(
+                f"{workload.name}.{name} is a {type(dataset).__name__} without length or index; give a map-style one"
+            )
+    if len(workload.train) == 0:  # type: ignore[arg-type]
+        raise WorkloadError(f"{workload.name}.train is empty; there is nothing to learn from")

@@ -1,0 +1,73 @@
+"""MNIST and Fashion-MNIST, read in their original format, with LeNet-5 and a small residual network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import TensorDataset
+
+from minga.data.directory import dataset_directory
+from minga.data.idx import read_idx
+from minga.errors import DataError
+from minga.workload import Workload
+from minga.workloads.models import LeNet5, SmallResNet
+
+__all__ = ["fashion_mnist_lenet5", "fashion_mnist_resnet", "mnist_lenet5", "mnist_resnet"]
+
+# Mean and standard deviation of the training pictures, 0 to 1.
+_SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
+_FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def _sgd(parameters: Iterable[nn.Parameter], rate: float) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+
+
+def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
+    pictures, classes = (read_idx(directory / file) for file in _FILES[split])
+    if pictures.dim() != 3 or len(pictures) != len(classes):
+        raise DataError(
+            f"{directory}: {split} pictures {tuple(pictures.shape)} and classes {tuple(classes.shape)} don't match"
+        )
+    mean, deviation = _SCALES[dataset]
+    scaled: Tensor = (pictures.float() / 255.0 - mean) / deviation
+    return TensorDataset(scaled.unsqueeze(1), classes.long())
+
+
+def _workload(
+    data: Path | None, dataset: str, model: Callable[[], nn.Module], *, suffix: str, rate: float, epochs: int
+) -> Workload:
+    directory = dataset_directory(dataset, data, needs=[file for files in _FILES.values() for file in files])
+    return Workload(
+        name=f"{dataset}-{suffix}",
+        model=model,
+        train=_split(dataset, directory, "train"),
+        test=_split(dataset, directory, "test"),
+        optimizer=partial(_sgd, rate=rate),
+        batch=64,
+        epochs=epochs,
+    )
+
+
+def mnist_lenet5(data: Path | None = None) -> Workload:
+    return _workload(data, "mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
+
+
+def mnist_resnet(data: Path | None = None) -> Workload:
+    return _workload(data, "mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)
+
+
+def fashion_mnist_lenet5(data: Path | None = None) -> Workload:
+    return _workload(data, "fashion-mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
+
+
+def fashion_mnist_resnet(data: Path | None = None) -> Workload:
+    return _workload(data, "fashion-mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)
