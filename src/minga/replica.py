@@ -38,10 +38,14 @@ class Replica:
         """Steps begun: 1 while the first one is exchanged."""
         self.weight = 1.0
         """This rank's share of the current global batch, relative to an equal share."""
+        self.fill = 1.0
+        """This rank's samples in the current step, relative to a full batch of its own."""
         self.loss = math.nan
         """The loss of the last step on this rank."""
         self.state: dict[str, Any] = {}
         """What strategies remember between steps."""
+        self.notes: dict[str, Any] = {}
+        """What strategies found out, for the run's events: numbers, strings, tables of them."""
         self.rank = 0
         """For error messages; who is who is the transport's business."""
         self._tensors = trainable(model)
@@ -171,9 +175,15 @@ class Shard:
         """One for each parameter group; workers tell the server when theirs change."""
         self._optimizer = optimizer
 
-    def update(self, scale: float = 1.0) -> None:
-        """Apply `gradients`, the learning rate multiplied by `scale`."""
-        self._optimizer.step(self.learning_rates, scale)
+    def update(self, share: float = 1.0) -> None:
+        """Apply `gradients`, which stand for this share of a full round of all workers' gradients.
+
+        Their learning rate is reduced so that a round of such updates moves the parameters as far as one update
+        with the mean would: to `share` of it for SGD, to its square root for Adam and its relatives, which divide
+        by the size of the gradients and so already take smaller steps where these are noisier (Malladi et al.,
+        arXiv:2205.10287).
+        """
+        self._optimizer.step(self.learning_rates, self._optimizer.scale_of_share(share))
 
 
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

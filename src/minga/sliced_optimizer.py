@@ -7,6 +7,7 @@ server updates its shard; both with the workload's own optimizer, its parameter 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,17 @@ _ELEMENTWISE = (
     torch.optim.RAdam,
     torch.optim.RMSprop,
     torch.optim.Rprop,
+)
+
+# These divide by the size of recent gradients.
+_ADAPTIVE = (
+    torch.optim.Adam,  # and AdamW
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
 )
 
 
@@ -110,6 +122,10 @@ class SlicedOptimizer:
         self._optimizer.step()
         for group, rate in zip(groups, usual, strict=True):
             group["lr"] = rate
+
+    def scale_of_share(self, share: float) -> float:
+        """The factor on the learning rate for gradients from `share` of the usual batch."""
+        return math.sqrt(share) if isinstance(self._template, _ADAPTIVE) else share
 
     def adopt(self, other: SlicedOptimizer) -> None:
         """Take over momentum and the like for the same elements from another slice of the same vector."""

@@ -41,7 +41,7 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
             share = order.take(comm.rank, trainers, trainee.batch)
             batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
             trainee.schedule_learning_rate()
-        replica.weight = share.weight
+        replica.weight, replica.fill = share.weight, len(share.indices) / trainee.batch
         began = comm.now()
         replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
         if speed < 1:
@@ -150,7 +150,7 @@ class _Journal:
                 wait_seconds=self._waited,
                 bytes_sent=traffic.bytes,
                 messages_sent=traffic.messages,
-                details=self._trainee.replica.state,
+                notes=self._trainee.replica.notes,
             )
         )
         self._recorder.flush()

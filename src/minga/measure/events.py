@@ -87,7 +87,7 @@ class Finished(Event):
     wait_seconds: float
     bytes_sent: int
     messages_sent: int
-    details: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     """What the strategy found out, such as the staleness histogram of a server."""
 
 

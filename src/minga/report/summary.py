@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minga.experiment import Experiment
-from minga.report.follow import Follower
+from minga.report.follow import Follower, RankState
 from minga.spec import describe
 
 __all__ = ["RankSummary", "Summary", "summarise"]
@@ -78,7 +78,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
     seconds = max(float(state.finished["seconds"]) for state in trained if state.finished is not None)
     samples = sum(state.samples for state in ranks)
     metrics = follower.evaluations[-1]["metrics"] if follower.evaluations else {}
-    switch: dict[str, Any] = next((end["details"]["switch"] for end in ended if "switch" in end["details"]), {})
+    switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
     return Summary(
         run=str(run),
         workload=experiment.workload,
@@ -100,11 +100,11 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
         messages_sent=sum(end["messages_sent"] for end in ended),
         staleness=_histogram("staleness", ended),
         updates_behind=_histogram("updates_behind", ended),
-        switched_after=switch.get("switched_after"),
+        switched_after=max(switched, default=None),
         ranks=[
             RankSummary(
                 rank=state.rank,
-                role=_role(state.role, state.rank, experiment),
+                role=f"{state.role}, then server" if _became_server(state) else state.role,
                 steps=state.step,
                 samples=state.samples,
                 work_seconds=state.work_seconds,
@@ -118,14 +118,13 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
     )
 
 
-def _role(role: str, rank: int, experiment: Experiment) -> str:
-    became_server = role == "worker" and rank >= experiment.cluster.nodes
-    return "worker, then server" if became_server else role
+def _became_server(state: RankState) -> bool:
+    return state.role == "worker" and state.finished is not None and "staleness" in state.finished["notes"]
 
 
 def _histogram(name: str, ended: list[dict[str, Any]]) -> dict[str, int] | None:
     """The counts of all servers together."""
     counts: Counter[int] = Counter()
     for end in ended:
-        counts.update({int(value): count for value, count in end["details"].get(name, {}).items()})
+        counts.update({int(value): count for value, count in end["notes"].get(name, {}).items()})
     return {str(value): counts[value] for value in sorted(counts)} or None

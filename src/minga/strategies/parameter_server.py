@@ -33,7 +33,7 @@ class ParameterServer(Strategy):
     mean of all workers' gradients: exactly synchronous SGD, also with momentum or Adam. With no bound (`async`) it
     is usually one gradient, applied with 1/N of the learning rate, so that N pushes move the parameters as far as
     one synchronous step; a gradient that is staler than N updates counts less still (Zhang et al.,
-    arXiv:1511.05950).
+    arXiv:1511.05950), and so does one from a batch that the end of an epoch cut short.
 
     A worker that fails is missed by the servers at the deadline, a server by its workers; both are named.
     """
@@ -88,7 +88,7 @@ class ParameterServer(Strategy):
         return self.bound == 0
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if replica.weight != 1.0:
+        if self.bound == 0 and replica.weight != 1.0:
             replica.gradients.mul_(replica.weight)
         self._push_and_pull(replica, comm, _PUSH)
 
@@ -97,7 +97,7 @@ class ParameterServer(Strategy):
         self._push_and_pull(replica, comm, _FINISH)
 
     def _push_and_pull(self, replica: Replica, comm: Transport, kind: float) -> None:
-        header = torch.tensor([kind, *replica.learning_rates], dtype=torch.float64)
+        header = torch.tensor([kind, replica.fill, *replica.learning_rates], dtype=torch.float64)
         first = comm.size - self.servers
         arrivals: list[tuple[Pending, Tensor, Tensor]] = []
         sends: list[Pending] = []
@@ -120,8 +120,8 @@ class ParameterServer(Strategy):
         part = replica.shards(self.servers)[comm.rank - (comm.size - self.servers)]
         server = _Server(self, replica.shard(part), comm)
         server.run()
-        replica.state["staleness"] = dict(sorted(server.staleness.items()))
-        replica.state["updates_behind"] = dict(sorted(server.updates_behind.items()))
+        replica.notes["staleness"] = dict(sorted(server.staleness.items()))
+        replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
 
 
 class _Server:
@@ -133,7 +133,7 @@ class _Server:
         self._shard = shard
         self._comm = comm
         self._workers = comm.size - strategy.servers
-        self._header = torch.empty(1 + len(shard.learning_rates), dtype=torch.float64)
+        self._header = torch.empty(2 + len(shard.learning_rates), dtype=torch.float64)
         self._inbox = [self._codec.encoded_like(shard.parameters) for _ in range(self._workers)]
         self._coming: dict[int, Pending] = {}
         self._replies: dict[int, Pending] = {}
@@ -143,8 +143,8 @@ class _Server:
         """Updates applied."""
         self._seen = [0] * self._workers
         """The version that each worker computes with."""
-        self._arrived: dict[int, int] = {}
-        """Workers whose gradient is not applied yet, and how many updates it is behind."""
+        self._arrived: dict[int, float] = {}
+        """Workers whose gradient is not applied yet, and what it counts."""
         self._waiting: set[int] = set()
         self._finished: set[int] = set()
         self.staleness: Counter[int] = Counter()
@@ -162,9 +162,11 @@ class _Server:
                 self._coming.pop(worker).cancel()
             else:
                 self._coming.pop(worker).wait()
-                self._shard.learning_rates = self._header[1:].tolist()
+                fill, *self._shard.learning_rates = self._header[1:].tolist()
                 self._clock[worker] += 1
-                self._arrived[worker] = self._version - self._seen[worker]
+                behind = self._version - self._seen[worker]
+                self.updates_behind[behind] += 1
+                self._arrived[worker] = self._share(behind, fill)
                 self._waiting.add(worker)
             self._answer()
         for worker in range(self._workers):
@@ -203,27 +205,30 @@ class _Server:
 
     def _apply(self) -> None:
         """One update from all gradients that have arrived, added in the order of ranks."""
-        counts = {worker: self._share(behind) for worker, behind in sorted(self._arrived.items())}
-        total = sum(counts.values())
+        total = sum(self._arrived.values())
+        if total == 0:  # nothing but empty shares
+            self._arrived.clear()
+            return
         self._shard.gradients.zero_()
         decoded = torch.empty_like(self._shard.gradients)
-        for worker, count in counts.items():
+        for worker, count in sorted(self._arrived.items()):
             self._codec.decode(self._inbox[worker], decoded)
             self._shard.gradients.add_(decoded, alpha=count / total)
-        # The mean of what came, with the learning rate reduced to its share of a full round: with momentum and
-        # Adam that is not the same as reduced gradients with the full rate.
-        self._shard.update(scale=total)
+        self._shard.update(share=total)
         self._version += 1
-        self.updates_behind.update(self._arrived.values())
         self._arrived.clear()
 
-    def _share(self, behind: int) -> float:
-        """What one gradient counts: 1/N where all N come together."""
-        if self._strategy.bound == 0 or self._strategy.damping == "workers":
+    def _share(self, behind: int, fill: float) -> float:
+        """What one gradient counts: 1/N where all N come together, and less for fewer samples than usual."""
+        if self._strategy.bound == 0:
             return 1 / self._workers
-        if self._strategy.damping == "none":
-            return 1.0
-        return 1 / max(self._workers, 1 + behind)
+        match self._strategy.damping:
+            case "none":
+                return fill
+            case "workers":
+                return fill / self._workers
+            case "inverse":
+                return fill / max(self._workers, 1 + behind)
 
     def _send_parameters(self, worker: int) -> None:
         previous = self._replies.pop(worker, None)

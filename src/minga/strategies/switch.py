@@ -47,8 +47,8 @@ class Switch(Strategy):
     window: int = 20
     """The loss is looked at as its mean over this many steps of all ranks."""
 
-    improvement: float = 0.02
-    """A window counts as progress if its loss is lower than the best by this fraction."""
+    improvement: float = 0.01
+    """A window counts as progress if its loss is lower than the best by this fraction of the first window's."""
 
     patience: int = 3
     """Switch after this many windows without progress."""
@@ -79,7 +79,7 @@ class Switch(Strategy):
         return self._second().lockstep(replica) if self._switched(replica) else True
 
     def start(self, replica: Replica, comm: Transport) -> None:
-        replica.state[_KEY] = {"switched_after": 0, "sum": 0.0, "best": None, "without_progress": 0}
+        replica.state[_KEY] = {"switched_after": 0, "sum": 0.0, "first": None, "best": None, "without_progress": 0}
         self._first().start(replica, comm)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
@@ -92,7 +92,7 @@ class Switch(Strategy):
             return
         self._first().step(replica, comm)
         if replica.step == self.at or (self.at == 0 and self._on_plateau(replica, comm)):
-            replica.state[_KEY]["switched_after"] = replica.step
+            replica.state[_KEY]["switched_after"] = replica.notes["switched_after"] = replica.step
 
     def _on_plateau(self, replica: Replica, comm: Transport) -> bool:
         """Whether the loss has stopped falling; the same answer on every rank."""
@@ -103,7 +103,9 @@ class Switch(Strategy):
         loss = torch.tensor([state["sum"] / self.window], dtype=torch.float64)
         all_reduce_mean(comm, loss)
         state["sum"] = 0.0
-        if state["best"] is None or float(loss) < state["best"] * (1 - self.improvement):
+        if state["first"] is None:
+            state["first"] = state["best"] = float(loss)
+        elif float(loss) < state["best"] - self.improvement * state["first"]:
             state["best"] = float(loss)
             state["without_progress"] = 0
         else:
