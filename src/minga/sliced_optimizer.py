@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -173,6 +173,8 @@ def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:
     """An optimizer of the same class and settings over other tensors, whatever its constructor looks like."""
     clone: Optimizer = object.__new__(type(template))
     clone.__dict__.update(template.__dict__)
+    clone._optimizer_step_pre_hooks = OrderedDict()  # hooks are for the user's own calls
+    clone._optimizer_step_post_hooks = OrderedDict()
     clone.state = defaultdict(dict)
     clone.param_groups = [
         {**group, "params": [run.parameter for run in runs if run.group == index]}

@@ -45,9 +45,13 @@ class Order:
         indices = self._order_of(self.epoch)[self.offset + start : self.offset + stop]
         self.offset += total
         if self.offset == self.samples:
-            self.epoch += 1
-            self.offset = 0
+            self.next_epoch()
         return Share(indices, (stop - start) * workers / total, total)
+
+    def next_epoch(self) -> None:
+        """Go to the start of the next epoch, whatever is left of this one."""
+        self.epoch += 1
+        self.offset = 0
 
     @property
     def progress(self) -> float:

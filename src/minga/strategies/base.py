@@ -58,6 +58,11 @@ class Strategy(Named, ABC):
         """Whether the servers live in the processes of the first workers instead of their own."""
         return False
 
+    @property
+    def changes_trainers(self) -> bool:
+        """Whether ranks take another role on the way."""
+        return False
+
     def trainers(self, replica: Replica, comm: Transport) -> int:
         """How many ranks train now: ranks 0 to this. The others serve."""
         return comm.size - self.server_ranks

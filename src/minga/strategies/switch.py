@@ -69,6 +69,10 @@ class Switch(Strategy):
     def server_ranks(self) -> int:
         return self.servers
 
+    @property
+    def changes_trainers(self) -> bool:
+        return True
+
     def _switched(self, replica: Replica) -> bool:
         return bool(replica.state.get(_KEY, {}).get("switched_after"))
 

@@ -1,0 +1,56 @@
+"""A user's own script as the processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from minga.errors import ConfigError
+from minga.experiment import Experiment
+from minga.launch.local import see_through
+from minga.launch.meeting import hold_meeting
+from minga.launch.processes import Job, processes
+from minga.report.summary import Summary, summarise
+from minga.run_directory import log_file, make_run_directory
+from minga.spec import describe
+
+__all__ = ["run_script"]
+
+
+def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *, show: bool) -> Summary | None:
+    """Run the script on every rank; what came out, or None if it never joined. `show`: print rank 0's output."""
+    if not script.is_file():
+        raise ConfigError(f"there is no script {str(script)!r}; give a Python file that calls minga.join()")
+    if experiment.chosen_strategy.servers_beside_workers:
+        raise ConfigError("a script is a process for each rank: use placement=own for its servers")
+    run = make_run_directory(experiment)
+    with hold_meeting(port=experiment.cluster.port) as port:
+        jobs = [
+            Job(
+                name=f"rank {rank}",
+                function="minga.launch.script:main",
+                arguments={
+                    "run": str(run),
+                    "rank": rank,
+                    "script": str(script.resolve()),
+                    "arguments": list(arguments),
+                    "threads": experiment.cluster.threads,
+                },
+                log=str(log_file(run, rank)),
+                show=show and rank == 0,
+                environment={
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(experiment.ranks),
+                    "LOCAL_RANK": str(rank),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    "MINGA_RUN": str(run),
+                    "MINGA_STRATEGY": describe(experiment.chosen_strategy),
+                    "MINGA_TIMEOUT_SECONDS": str(experiment.cluster.timeout_seconds),
+                },
+            )
+            for rank in range(experiment.ranks)
+        ]
+        with processes(jobs, run / "logs" / "fork-server.log") as started:
+            see_through(started, run, lambda: None)
+    return summarise(run, experiment)
