@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from minga.data.order import Order, Share
 from minga.errors import WorkloadError
@@ -29,18 +29,15 @@ class SharedLoader:
     ) -> None:
         """`taking` hears of every share before its batch is used; `without_samples` stands in for an empty one."""
         self._batch = _check(loader)
-        self._drop_last = loader.drop_last
-        self._rank = rank
-        self._workers = workers
         self._taking = taking
         self._without_samples = without_samples
         shuffled = isinstance(loader.sampler, RandomSampler)
         self.order = Order(len(loader.dataset), seed, shuffle=shuffled)  # type: ignore[arg-type]
-        self._shares: deque[Share] = deque()
+        self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
         self.dataset = loader.dataset
         self._loader: DataLoader[Any] = DataLoader(
             loader.dataset,
-            batch_sampler=self,
+            batch_sampler=self._sampler,
             num_workers=loader.num_workers,
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
@@ -51,41 +48,46 @@ class SharedLoader:
             prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers,
         )
-        self._iterating = False
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        shares = self._sampler.shares
+        shares.clear()
+        for batch in self._loader:
+            self._taking(shares.popleft(), self._batch)
+            yield batch
+        while shares:  # the last batch was too short for this rank to get a sample
+            self._taking(shares.popleft(), self._batch)
+            self._without_samples()
+
+
+class _ShareSampler(Sampler[list[int]]):
+    """The indices of one rank's batches; `shares` has those that were handed out and not yet used."""
+
+    def __init__(self, order: Order, rank: int, workers: Callable[[], int], batch: int, drop_last: bool) -> None:
+        self._order = order
+        self._rank = rank
+        self._workers = workers
+        self._batch = batch
+        self._drop_last = drop_last
+        self.shares: deque[Share] = deque()
 
     def __len__(self) -> int:
         together = self._workers() * self._batch
-        samples = self.order.samples
-        return samples // together if self._drop_last else -(-samples // together)
+        return self._order.samples // together if self._drop_last else -(-self._order.samples // together)
 
-    def __iter__(self) -> Iterator[Any]:
-        # One object is two things: for the user the loader, for torch's DataLoader the sampler of batches.
-        return self._sample() if self._iterating else self._batches()
-
-    def _batches(self) -> Iterator[Any]:
-        self._shares.clear()
-        self._iterating = True
-        try:
-            batches = iter(self._loader)
-        finally:
-            self._iterating = False
-        for batch in batches:
-            self._taking(self._shares.popleft(), self._batch)
-            yield batch
-        for share in self._shares:  # the last batch was too short for this rank to get a sample
-            self._taking(share, self._batch)
-            self._without_samples()
-        self._shares.clear()
-
-    def _sample(self) -> Iterator[list[int]]:
-        epoch = self.order.epoch
-        while self.order.epoch == epoch:
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self._order
+        epoch = order.epoch
+        while order.epoch == epoch:
             workers = self._workers()
-            if self._drop_last and self.order.samples - self.order.offset < workers * self._batch:
-                self.order.next_epoch()
+            if self._drop_last and order.samples - order.offset < workers * self._batch:
+                order.next_epoch()
                 return
-            share = self.order.take(self._rank, workers, self._batch)
-            self._shares.append(share)
+            share = order.take(self._rank, workers, self._batch)
+            self.shares.append(share)
             if len(share.indices):
                 yield share.indices.tolist()
 

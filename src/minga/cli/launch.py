@@ -38,9 +38,7 @@ def launch(
     """
     from minga.launch.scripts import run_script
 
-    experiment = experiment_from(
-        f"{script}:join", nodes=nodes, strategy=strategy, codec=codec, runs=runs, settings=settings
-    )
+    experiment = experiment_from(str(script), nodes=nodes, strategy=strategy, codec=codec, runs=runs, settings=settings)
     summary = run_script(experiment, script, arguments or [], show=not as_json)
     if as_json:
         print(json.dumps(summary.to_dict() if summary else {}))
