@@ -30,6 +30,8 @@ def main() -> None:
 
     import minga.launch.rank  # noqa: F401  (imported before forking, so that no job has to)
 
+    # The first optimizer of a process imports much of torch: a second, which the jobs would each need to spend.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     torch.set_num_threads(1)  # no pool of threads may exist when forking; each job sets its own number
     jobs: list[dict[str, Any]] = json.loads(sys.stdin.readline())
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)

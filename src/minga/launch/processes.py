@@ -89,7 +89,8 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
             stdout=subprocess.PIPE,
             stderr=errors,
             pass_fds=kept,
-            env={**os.environ, **shown},
+            # Libraries that start threads when they are imported would make forking unsafe; each job sets its number.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **shown},
             start_new_session=True,  # a group of its own: Ctrl-C reaches the launcher only, which ends the group
         )
     for descriptor in kept:

@@ -1,0 +1,27 @@
+"""Conformance kits: what every transport, collective and strategy must do, as tests to inherit.
+
+    class TestElasticAveraging(StrategyConformance):
+        def make(self):
+            return ElasticAveraging(period=4)
+
+They need pytest and hypothesis: `pip install minga[testing]`.
+"""
+
+from minga.testing.collectives import CollectiveConformance
+from minga.testing.strategies import (
+    DeterministicStrategyConformance,
+    ExactStrategyConformance,
+    StrategyConformance,
+)
+from minga.testing.transports import TransportConformance
+from minga.testing.worlds import run_gloo_threads, train_in_threads
+
+__all__ = [
+    "CollectiveConformance",
+    "DeterministicStrategyConformance",
+    "ExactStrategyConformance",
+    "StrategyConformance",
+    "TransportConformance",
+    "run_gloo_threads",
+    "train_in_threads",
+]

@@ -1,0 +1,141 @@
+"""The command line as people and machines use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def minga(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    inherited = {key: value for key, value in os.environ.items() if key != "MINGA_DATA"}
+    return subprocess.run(
+        [sys.executable, "-m", "minga", *arguments],
+        cwd=cwd,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_json_has_what_machines_need(tmp_path: Path) -> None:
+    done = minga("train", "digits", "--nodes", "2", "--strategy", "ring", "--epochs", "1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["strategy"], result["nodes"], result["steps"]) == ("ring", 2, 45)
+    assert Path(result["run"]).is_dir()
+    for name in ("accuracy", "loss", "seconds", "samples_per_second", "bytes_sent"):
+        assert result[name] > 0
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
+    for rank in result["ranks"]:
+        assert rank["work_seconds"] > 0
+        assert rank["wait_seconds"] > 0
+
+
+def test_a_toml_file_is_the_same_and_options_change_it(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(
+        'workload = "digits"\n[strategy]\nname = "ps"\nmode = "ssp"\nstaleness = 1\n[training]\nepochs = 9\n'
+    )
+    arguments = ("train", str(file), "--nodes", "2", "--steps", "5", "--set", "training.batch=8", "--json")
+    done = minga(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["strategy"], result["steps"], result["batch"]) == ("ps:mode=ssp,staleness=1", 5, 8)
+
+
+def test_a_codec_halves_the_bytes(tmp_path: Path) -> None:
+    def sent(*codec: str) -> int:
+        done = minga("train", "digits", "-n", "2", "-s", "ring", "--steps", "4", "--json", *codec, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return int(json.loads(done.stdout)["bytes_sent"])
+
+    assert sent() == 2 * sent("--codec", "half")
+
+
+def test_people_get_words_and_a_table(tmp_path: Path) -> None:
+    done = minga("train", "digits", "--nodes", "2", "--epochs", "1", cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("accuracy", "samples/s", "own work", "waiting", "everything is in"):
+        assert word in done.stdout
+    assert "loss" in done.stderr  # the course of the run
+
+
+USAGE_ERRORS = {
+    "unknown strategy": (
+        ["train", "digits", "--strategy", "rign"],
+        ["unknown strategy 'rign'", "Did you mean 'ring'?", "file.py:Class"],
+    ),
+    "unknown field": (
+        ["train", "digits", "-n", "2", "-s", "ps:mod=sync"],
+        ["unknown key 'mod'", "Did you mean 'mode'?"],
+    ),
+    "no nodes": (["train", "digits", "--nodes", "0"], ["nodes: should be at least 1, not 0"]),
+    "unknown workload": (["train", "digit"], ["unknown workload 'digit'", "Did you mean 'digits'?"]),
+    "no data directory": (["train", "mnist"], ["mnist", "--data DIR", "MINGA_DATA", "minga train digits"]),
+    "wrong data directory": (["train", "mnist", "--data", "/nowhere"], ["/nowhere does not exist", "--data DIR"]),
+    "missing file": (["train", "mine.py:workload"], ["there is no file 'mine.py'"]),
+    "missing TOML": (["train", "mine.toml"], ["can't read mine.toml"]),
+    "single on two nodes": (["train", "digits", "-n", "2", "-s", "single"], ["'single' is one node alone, not 2"]),
+    "bad --set": (["train", "digits", "--set", "training.seed"], ["path.to.field=value"]),
+    "unknown --set": (["train", "digits", "--set", "training.sed=1"], ["unknown key 'sed'", "Did you mean 'seed'?"]),
+    "epochs and steps": (["train", "digits", "--epochs", "2", "--steps", "3"], ["epochs (2) or steps (3), not both"]),
+    "unknown codec": (
+        ["train", "digits", "-n", "2", "--codec", "haf"],
+        ["unknown codec 'haf'", "Did you mean 'half'?"],
+    ),
+    "bad batch": (["train", "digits", "--batch", "0"], ["batch: should be at least 1"]),
+}
+
+
+@pytest.mark.parametrize("name", USAGE_ERRORS)
+def test_errors_say_what_was_given_what_is_possible_and_what_to_do(tmp_path: Path, name: str) -> None:
+    arguments, words = USAGE_ERRORS[name]
+    done = minga(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_bad_key_in_a_file_is_an_error_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text('workload = "digits"\n\n[cluster]\nnoddes = 2\n')
+    done = minga("train", str(file), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "experiment.toml, line 4: cluster.noddes: unknown key 'noddes'" in done.stderr
+    assert "Did you mean 'nodes'?" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "launch", "strategies", "doctor"])
+def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
+    done = minga(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"minga {command}" in done.stdout.split("Example")[1]
+    assert "--json" in done.stdout
+
+
+def test_strategies_are_listed_with_their_fields(tmp_path: Path) -> None:
+    done = minga("strategies", "--json", cwd=tmp_path)
+    listed = {entry["name"]: entry for entry in json.loads(done.stdout)["strategies"]}
+    names = {"single", "native", "ring", "tree", "halving_doubling", "mesh", "two_level", "ps", "switch"}
+    assert names <= set(listed)
+    for entry in listed.values():
+        assert entry["summary"]
+        assert all(field["about"] for field in entry["fields"])
+    assert {"mode", "servers", "staleness"} <= {field["name"] for field in listed["ps"]["fields"]}
+    assert "ssp" in minga("strategies", cwd=tmp_path).stdout
+
+
+def test_strategies_are_compared_in_one_table(tmp_path: Path) -> None:
+    arguments = ("compare", "digits", "-n", "2", "-s", "single", "-s", "ring", "--steps", "10", "--json")
+    done = minga(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [(run["strategy"], run["nodes"]) for run in json.loads(done.stdout)] == [("single", 1), ("ring", 2)]

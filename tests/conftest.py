@@ -1,0 +1,38 @@
+"""Every test leaves the process as it found it: no threads, children, environment variables."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    environment = dict(os.environ)
+    threads = set(threading.enumerate())
+    children = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        left = [thread for thread in threading.enumerate() if thread not in threads]
+        processes = [p for p in psutil.Process().children(recursive=True) if p.pid not in children]
+        if not left and not processes:
+            break
+        time.sleep(0.05)
+    assert not left, f"threads left behind: {left}"
+    assert not processes, f"processes left behind: {processes}"
+    changed = {key for key in environment.keys() | os.environ.keys() if environment.get(key) != os.environ.get(key)}
+    allowed = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest and torch set these by themselves
+    assert changed <= allowed, f"environment variables changed: {changed}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Ranks are threads or processes here; torch's own threads would only get in their way."""
+    torch.set_num_threads(1)

@@ -1,0 +1,184 @@
+"""Every sample once per epoch, whatever the number of workers, in an order that the seed decides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minga.data.order import Order, Share
+
+SAMPLES = st.integers(1, 60)
+WORKERS = st.integers(1, 6)
+BATCH = st.integers(1, 12)
+
+
+def global_batch(orders: list[Order], workers: int, batch: int) -> list[Share]:
+    """What each worker takes; the others, who don't train now, are told where the workers are."""
+    shares = [order.take(rank, workers, batch) for rank, order in enumerate(orders[:workers])]
+    for order in orders[workers:]:
+        order.epoch, order.offset = orders[0].epoch, orders[0].offset
+    assert {(order.epoch, order.offset) for order in orders} == {(orders[0].epoch, orders[0].offset)}
+    return shares
+
+
+def global_batches(
+    samples: int, workers: list[int], batch: int, *, seed: int = 0, epochs: int = 1
+) -> list[list[list[Share]]]:
+    """For each epoch the global batches, which go through the numbers of workers in turn."""
+    orders = [Order(samples, seed) for _ in range(max(workers))]
+    taken: list[list[list[Share]]] = [[] for _ in range(epochs)]
+    turn = 0
+    while orders[0].epoch < epochs:
+        epoch = orders[0].epoch
+        taken[epoch].append(global_batch(orders, workers[turn % len(workers)], batch))
+        turn += 1
+    return taken
+
+
+def in_turn(batches: list[list[Share]]) -> list[int]:
+    """All samples of some global batches, from the first rank to the last."""
+    return [index for shares in batches for share in shares for index in share.indices.tolist()]
+
+
+def order_of(samples: int, *, seed: int = 0, epochs: int = 1) -> list[list[int]]:
+    """The samples of each epoch, as one worker takes them."""
+    return [in_turn(batches) for batches in global_batches(samples, [1], samples, seed=seed, epochs=epochs)]
+
+
+# --- every sample once -------------------------------------------------------------------------------------------
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_every_sample_is_taken_exactly_once_per_epoch(samples: int, workers: int, batch: int) -> None:
+    for batches in global_batches(samples, [workers], batch, epochs=2):
+        assert sorted(in_turn(batches)) == list(range(samples))
+
+
+@given(samples=SAMPLES, workers=st.lists(WORKERS, min_size=2, max_size=5), batch=BATCH)
+@settings(deadline=None)
+def test_every_sample_is_taken_exactly_once_when_the_number_of_workers_changes_on_the_way(
+    samples: int, workers: list[int], batch: int
+) -> None:
+    for batches in global_batches(samples, workers, batch, epochs=2):
+        assert sorted(in_turn(batches)) == list(range(samples))
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH, seed=st.integers(0, 1000))
+@settings(deadline=None)
+def test_workers_together_take_what_one_would_take(samples: int, workers: int, batch: int, seed: int) -> None:
+    together = global_batches(samples, [workers], batch, seed=seed)[0]
+    alone = global_batches(samples, [1], workers * batch, seed=seed)[0]
+    assert [in_turn([shares]) for shares in together] == [in_turn([shares]) for shares in alone]
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_all_batches_are_full_but_the_last(samples: int, workers: int, batch: int) -> None:
+    *full, last = global_batches(samples, [workers], batch)[0]
+    assert all(len(share.indices) == batch for shares in full for share in shares)
+    assert 0 < sum(len(share.indices) for share in last) <= workers * batch
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_a_short_batch_is_shared_as_evenly_as_it_can_be(samples: int, workers: int, batch: int) -> None:
+    lengths = [len(share.indices) for share in global_batches(samples, [workers], batch)[0][-1]]
+    assert max(lengths) - min(lengths) <= 1
+
+
+# --- what a share counts -----------------------------------------------------------------------------------------
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_weights_of_a_global_batch_add_up_to_the_number_of_workers(samples: int, workers: int, batch: int) -> None:
+    for shares in global_batches(samples, [workers], batch)[0]:
+        assert sum(share.weight for share in shares) == pytest.approx(workers)
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_everybody_knows_the_samples_of_the_global_batch(samples: int, workers: int, batch: int) -> None:
+    for shares in global_batches(samples, [workers], batch)[0]:
+        assert {share.total for share in shares} == {sum(len(share.indices) for share in shares)}
+
+
+@given(samples=SAMPLES, workers=WORKERS, batch=BATCH)
+@settings(deadline=None)
+def test_the_mean_of_weighted_means_is_the_mean_over_all_samples(samples: int, workers: int, batch: int) -> None:
+    values = torch.arange(samples, dtype=torch.float64) ** 2
+    for shares in global_batches(samples, [workers], batch)[0]:
+        means = [share.weight * float(values[share.indices].mean()) for share in shares if len(share.indices)]
+        assert sum(means) / workers == pytest.approx(float(values[in_turn([shares])].mean()))
+
+
+def test_an_equal_share_weighs_one() -> None:
+    assert [Order(100, 0).take(rank, 4, 8).weight for rank in range(4)] == [1.0] * 4
+
+
+def test_a_worker_without_samples_weighs_nothing() -> None:
+    shares = [Order(1, 0).take(rank, 2, 8) for rank in range(2)]
+    assert [(len(share.indices), share.weight) for share in shares] == [(0, 0.0), (1, 2.0)]
+
+
+# --- the order ---------------------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_the_same_seed_gives_the_same_order(seed: int) -> None:
+    assert order_of(50, seed=seed, epochs=2) == order_of(50, seed=seed, epochs=2)
+
+
+def test_every_seed_and_every_epoch_has_an_order_of_its_own() -> None:
+    orders = [tuple(order) for seed in range(5) for order in order_of(50, seed=seed, epochs=5)]
+    assert len(set(orders)) == 25
+
+
+def test_the_order_does_not_depend_on_other_random_numbers() -> None:
+    torch.manual_seed(1)
+    one = order_of(50)
+    torch.manual_seed(2)
+    assert order_of(50) == one
+
+
+def test_drawing_the_order_leaves_other_random_numbers_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    order_of(50)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_run_goes_on_from_a_position() -> None:
+    order = Order(50, 3)
+    for _ in range(7):
+        order.take(0, 2, 5)
+    later = Order(50, 3)
+    later.epoch, later.offset = order.epoch, order.offset
+    assert torch.equal(later.take(1, 2, 5).indices, order.take(1, 2, 5).indices)
+
+
+def test_without_shuffling_samples_come_as_they_are_in_every_epoch() -> None:
+    order = Order(5, 0, shuffle=False)
+    taken = [order.take(0, 1, 2).indices.tolist() for _ in range(4)]
+    assert taken == [[0, 1], [2, 3], [4], [0, 1]]
+
+
+def test_progress_counts_epochs_and_parts_of_them() -> None:
+    order = Order(8, 0)
+    progress = [order.progress]
+    for _ in range(4):
+        order.take(0, 1, 3)
+        progress.append(order.progress)
+    assert progress == [0.0, 0.375, 0.75, 1.0, 1.375]
+
+
+def test_an_epoch_can_be_left_early() -> None:
+    order = Order(8, 0)
+    order.take(0, 1, 3)
+    order.next_epoch()
+    assert (order.epoch, order.offset) == (1, 0)
+    assert order.take(0, 1, 8).indices.tolist() == order_of(8, epochs=2)[1]

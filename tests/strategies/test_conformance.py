@@ -1,0 +1,50 @@
+"""Every built-in strategy passes the kit; one that has no class here fails the build."""
+
+from __future__ import annotations
+
+from minga.strategies import STRATEGIES, AllReduce, ParameterServer, Single, Strategy, Switch
+from minga.testing import DeterministicStrategyConformance, ExactStrategyConformance, StrategyConformance
+
+
+def exactly(name: str, strategy: Strategy) -> type[ExactStrategyConformance]:
+    return type(f"Test_{name}", (ExactStrategyConformance,), {"make": lambda self: strategy})
+
+
+def roughly(name: str, strategy: Strategy) -> type[StrategyConformance]:
+    return type(f"Test_{name}", (StrategyConformance,), {"make": lambda self: strategy})
+
+
+def again(name: str, strategy: Strategy) -> type[DeterministicStrategyConformance]:
+    return type(f"Test_{name}", (DeterministicStrategyConformance,), {"make": lambda self: strategy})
+
+
+TestNative = exactly("native", AllReduce(collective="native"))
+TestRing = exactly("ring", AllReduce(collective="ring"))
+TestTree = exactly("tree", AllReduce(collective="tree"))
+TestHalvingDoubling = exactly("halving_doubling", AllReduce(collective="halving_doubling"))
+TestMesh = exactly("mesh", AllReduce(collective="mesh"))
+TestTwoLevel = exactly("two_level", AllReduce(collective="two_level"))
+TestTwoLevelInPairs = exactly("two_level_pairs", AllReduce(collective="two_level", group_size=2))
+TestManyBuckets = exactly("many_buckets", AllReduce(collective="ring", bucket_bytes=64))
+TestServer = exactly("ps", ParameterServer())
+TestTwoServers = exactly("ps2", ParameterServer(servers=2))
+TestThreeServers = exactly("ps3", ParameterServer(servers=3))
+TestManyServers = exactly("ps70", ParameterServer(servers=9))
+TestStaleByZero = exactly("ssp0", ParameterServer(mode="ssp", staleness=0))
+TestSwitchToSynchronous = again("switch_sync", Switch(at=10, mode="sync"))
+TestStale = roughly("ssp", ParameterServer(mode="ssp", staleness=2))
+TestAsynchronous = roughly("async", ParameterServer(mode="async"))
+TestAsynchronousServers = roughly("async2", ParameterServer(mode="async", servers=2))
+TestSwitch = roughly("switch", Switch(at=10))
+TestSwitchOnPlateau = roughly("switch_plateau", Switch(window=5, patience=1))
+
+
+def test_every_strategy_is_tested() -> None:
+    made = [value().make() for name, value in globals().items() if name.startswith("Test")]
+    for name, preset in STRATEGIES.items():
+        fits = [
+            strategy
+            for strategy in made
+            if type(strategy) is preset.cls and all(getattr(strategy, k) == v for k, v in preset.fields.items())
+        ]
+        assert fits or preset.cls is Single, f"strategy {name!r} has no conformance test"

@@ -1,0 +1,100 @@
+"""The shape of the code: which package may import which, and what is public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import minga
+
+SOURCE = Path(minga.__file__).parent
+
+# What each part may import, besides itself. What is not listed here may import anything but the top.
+ALLOWED = {
+    "errors": set(),
+    "user_files": {"errors"},
+    "config": {"errors"},
+    "spec": {"config", "errors", "user_files"},
+    "codecs": {"spec"},
+    "comm": {"codecs", "errors"},
+    "layout": {"comm"},
+    "sliced_optimizer": {"layout"},
+    "replica": {"errors", "layout", "measure", "sliced_optimizer"},
+    "strategies": {"codecs", "comm", "config", "errors", "layout", "replica", "spec"},
+    "measure": {"comm", "errors"},
+    "data": {"errors"},
+    "workloads": {"data", "errors", "workload"},
+    "buffers": {"comm"},
+    "evaluate": {"comm", "data", "replica", "workload"},
+    "experiment": {"config", "errors", "spec", "strategies"},
+    "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "trainee"},
+}
+TOP = {"cli", "web", "report", "launch", "runner", "own_loop", "testing"}
+
+
+def imports() -> list[tuple[Path, str, str]]:
+    """File, importing part, imported part."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("minga"):
+                names = [node.module]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names if alias.name.startswith("minga")]
+            for name in names:
+                imported = name.split(".")[1] if "." in name else "minga"
+                if imported != part:
+                    found.append((path, part, imported))
+    return found
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_arrows_point_one_way(part: str) -> None:
+    wrong = [f"{path.name} imports {to}" for path, start, to in imports() if start == part and to not in ALLOWED[part]]
+    assert not wrong
+
+
+def test_nothing_below_imports_what_people_see() -> None:
+    wrong = [
+        f"{path} imports {to}"
+        for path, start, to in imports()
+        if to in {"cli", "web"} or (to in TOP and start not in TOP | {"__init__", "__main__"})
+    ]
+    assert not [text for text in wrong if not text.startswith(str(SOURCE / "cli"))], wrong
+
+
+def test_strategies_do_not_know_torch_distributed_nor_the_time() -> None:
+    for path in (SOURCE / "strategies").glob("*.py"):
+        text = path.read_text()
+        for word in ("torch.distributed", "import time", "import threading", "print(", "logging"):
+            assert word not in text, f"{path.name} uses {word}"
+
+
+def modules() -> list[str]:
+    found = [name for _, name, _ in pkgutil.walk_packages([str(SOURCE)], "minga.")]
+    return [name for name in found if not name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", ["minga", *modules()])
+def test_public_names_exist_and_modules_say_what_they_are_for(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__, f"{name} has no docstring"
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public), f"{name}.__all__ has {public!r}, which does not exist"
+
+
+def test_the_public_api_is_what_it_says() -> None:
+    public = {name for name in vars(minga) if not name.startswith("_")}
+    submodules = {name.split(".")[1] for name in modules()}
+    assert public - submodules == set(minga.__all__) - submodules
+
+
+def test_files_stay_small() -> None:
+    long = {path.name: lines for path in SOURCE.rglob("*.py") if (lines := len(path.read_text().splitlines())) > 400}
+    assert not long

@@ -1,0 +1,203 @@
+"""Workloads: their usual parts, and how they are found behind a name or in a user's file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from minga.errors import ConfigError, DataError, WorkloadError
+from minga.workload import Workload, correct, load_workload
+
+MINE = """
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+from minga import Workload
+
+
+def make(name, samples=4, train=None, test=None):
+    dataset = TensorDataset(torch.zeros(samples, 2), torch.zeros(samples, dtype=torch.int64))
+    train = dataset if train is None else train
+    return Workload(name=name, model=lambda: nn.Linear(2, 2), train=train, test=test)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+workload = make("object")
+
+
+def function():
+    return make("function")
+
+
+def function_of_data(data):
+    return make(f"data in {data}")
+
+
+def function_of_optional_data(*, data: Path | None = None):
+    return make(f"data in {data}")
+
+
+number = 7
+
+
+def function_of_nothing():
+    return None
+
+
+def empty():
+    return make("empty", samples=0)
+
+
+def streamed():
+    return make("streamed", train=Stream())
+
+
+def streamed_test():
+    return make("streamed", test=Stream())
+
+
+def listed():
+    return make("listed", train=[(torch.zeros(2), 0)])
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+# --- where workloads come from -----------------------------------------------------------------------------------
+
+
+def test_a_built_in_workload_is_found_by_its_name() -> None:
+    assert load_workload("digits", None).name == "digits"
+
+
+def test_an_unknown_name_is_answered_with_the_names_and_the_way_to_ones_own() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_workload("digist", None)
+    message = str(caught.value)
+    assert message.startswith("unknown workload 'digist'; known: digits, ")
+    assert message.endswith("Did you mean 'digits'? A workload of your own: file.py:name.")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        (":workload", "object"),
+        ("", "object"),
+        (":function", "function"),
+        (":function_of_data", "data in None"),
+        (":function_of_optional_data", "data in None"),
+        (":listed", "listed"),
+    ],
+)
+def test_a_users_workload_is_an_object_or_a_function(mine: Path, name: str, found: str) -> None:
+    assert load_workload(f"{mine}{name}", None).name == found
+
+
+@pytest.mark.parametrize("name", ["function_of_data", "function_of_optional_data"])
+def test_a_function_that_takes_data_gets_the_directory(mine: Path, name: str) -> None:
+    assert load_workload(f"{mine}:{name}", "/some/where").name == "data in /some/where"
+
+
+def test_the_data_directory_may_be_relative_to_home(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/some/where")
+    assert load_workload(f"{mine}:function_of_data", "~/data").name == "data in /some/where/data"
+
+
+def test_the_data_directory_reaches_built_in_workloads(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path / 'mnist'} lacks train-images-idx3-ubyte"):
+        load_workload("mnist", str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("number", "int"), ("function_of_nothing", "NoneType")])
+def test_something_else_is_refused_with_what_it_is(mine: Path, name: str, kind: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        load_workload(f"{mine}:{name}", None)
+    assert str(caught.value) == (f"{mine}:{name} is a {kind}, not a minga.Workload or a function that makes one")
+
+
+def test_an_empty_training_set_is_refused(mine: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"^empty.train is empty; there is nothing to learn from$"):
+        load_workload(f"{mine}:empty", None)
+
+
+@pytest.mark.parametrize(("name", "part"), [("streamed", "train"), ("streamed_test", "test")])
+def test_a_data_set_without_length_is_refused(mine: Path, name: str, part: str) -> None:
+    reason = f"^streamed.{part} is a Stream without length or index; give a map-style one$"
+    with pytest.raises(WorkloadError, match=reason):
+        load_workload(f"{mine}:{name}", None)
+
+
+# --- the usual parts ---------------------------------------------------------------------------------------------
+
+
+def linear(**parts: object) -> Workload:
+    dataset = TensorDataset(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))
+    return Workload(name="linear", model=lambda: nn.Linear(2, 3), train=dataset, **parts)  # type: ignore[arg-type]
+
+
+def test_correct_is_one_where_the_largest_output_is_at_the_target() -> None:
+    outputs = torch.tensor([[0.1, 0.9], [0.9, 0.1], [-2.0, -1.0]])
+    assert correct(outputs, torch.tensor([1, 1, 1])).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_correct_sums_exactly_over_many_samples() -> None:
+    assert correct(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)).dtype == torch.float64
+
+
+def test_the_usual_prediction_is_the_models_for_the_inputs() -> None:
+    workload = linear()
+    model = workload.model()
+    inputs, targets = torch.randn(4, 2), torch.tensor([0, 1, 2, 0])
+    outputs, same_targets = workload.predict(model, (inputs, targets))
+    assert torch.equal(outputs, model(inputs))
+    assert same_targets is targets
+
+
+def test_the_usual_loss_is_the_mean_cross_entropy() -> None:
+    outputs, targets = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), torch.tensor([0, 2])
+    expected = -(torch.softmax(outputs, dim=1)[[0, 1], targets].log()).mean()
+    torch.testing.assert_close(linear().loss(outputs, targets), expected)
+
+
+def test_the_usual_metric_is_accuracy() -> None:
+    assert dict(linear().metrics) == {"accuracy": correct}
+
+
+def test_the_usual_optimizer_is_sgd_with_momentum_over_the_given_parameters() -> None:
+    workload = linear()
+    parameters = list(workload.model().parameters())
+    optimizer = workload.optimizer(parameters)
+    assert type(optimizer) is torch.optim.SGD
+    assert optimizer.param_groups[0]["momentum"] == 0.9
+    assert all(mine is given for mine, given in zip(optimizer.param_groups[0]["params"], parameters, strict=True))
+
+
+@pytest.mark.parametrize("part", ["loss", "predict", "optimizer"])
+def test_a_part_can_be_replaced(part: str) -> None:
+    own: Callable[..., None] = lambda *_: None  # noqa: E731
+    assert getattr(linear(**{part: own}), part) is own
+
+
+def test_a_workload_does_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        linear().batch = 3  # type: ignore[misc]

@@ -1,0 +1,65 @@
+"""The networks of the built-in workloads have the sizes that they say, and take the pictures that they say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from minga.workloads.models import DigitsNet, LeNet5, SmallResNet
+
+MODELS = [DigitsNet, LeNet5, SmallResNet]
+SIDES = {DigitsNet: 8, LeNet5: 28, SmallResNet: 28}
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("model", "parameters"), [(DigitsNet, 18_408), (LeNet5, 61_706), (SmallResNet, 603_498)])
+def test_the_number_of_parameters_is_known(model: type[nn.Module], parameters: int) -> None:
+    assert count(model()) == parameters
+
+
+@pytest.mark.parametrize("model", [LeNet5])
+def test_the_docstring_has_the_number_of_parameters(model: type[nn.Module]) -> None:
+    written = re.search(r"([\d,]+) parameters", model.__doc__ or "")
+    assert written is not None and int(written[1].replace(",", "")) == count(model())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_docstring_has_the_size_of_the_pictures(model: type[nn.Module]) -> None:
+    assert f"{SIDES[model]}x{SIDES[model]}" in (model.__doc__ or "")
+
+
+@pytest.mark.parametrize("samples", [2, 5])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_picture_gets_a_value_for_each_of_ten_classes(model: type[nn.Module], samples: int) -> None:
+    side = SIDES[model]
+    assert model()(torch.randn(samples, 1, side, side)).shape == (samples, 10)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_parameter_gets_a_gradient(model: type[nn.Module]) -> None:
+    network = model()
+    network(torch.randn(4, 1, SIDES[model], SIDES[model])).square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
+    assert [name for name, gradient in gradients.items() if gradient is None or not gradient.any()] == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_seed_decides_the_initial_parameters(model: type[nn.Module]) -> None:
+    def make(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return model()
+
+    assert all(torch.equal(a, b) for a, b in zip(make(1).parameters(), make(1).parameters(), strict=True))
+    assert not torch.equal(next(make(1).parameters()), next(make(2).parameters()))
+
+
+def test_width_and_classes_of_the_residual_network_can_be_chosen() -> None:
+    network = SmallResNet(width=4, classes=3)
+    assert network(torch.randn(2, 1, 28, 28)).shape == (2, 3)
+    assert count(network) < count(SmallResNet()) / 30
