@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for child processes too: several ranks share two cores here
+
 import threading
 import time
 from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+from collections.abc import Mapping
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from minga import Cluster, Experiment, Training
 from minga.data.order import Order
+from minga.launch.processes import Job, processes
 from minga.testing import train_in_threads
 from minga.testing.problems import adam, blobs, sgd_with_momentum
 
@@ -22,49 +23,53 @@ NODES, BATCH, STEPS = 4, 8, 100
 OPTIMIZERS = {"sgd": sgd_with_momentum, "adam": adam}
 
 
-def ddp_rank(rank: int, store_file: str, optimizer_name: str, result: Connection) -> None:
-    """The textbook loop on the same samples."""
+def ddp_rank(arguments: Mapping[str, Any]) -> int:
+    """The textbook loop on the same samples, in a process of its own."""
+    rank, folder = arguments["rank"], Path(arguments["folder"])
     torch.set_num_threads(1)
-    store = dist.FileStore(store_file, NODES)  # type: ignore[attr-defined]
+    store = dist.FileStore(str(folder / "store"), NODES)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=NODES, timeout=timedelta(seconds=60))
-    workload = blobs(samples=160, optimizer=OPTIMIZERS[optimizer_name])
-    torch.manual_seed(0)
-    model = workload.model()
-    parallel = DistributedDataParallel(model)
-    optimizer = workload.optimizer(model.parameters())
-    order = Order(160, seed=0)
-    for _ in range(STEPS):
-        inputs, targets = workload.train[order.take(rank, NODES, BATCH).indices]
-        optimizer.zero_grad()
-        workload.loss(parallel(inputs), targets).backward()
-        optimizer.step()
-    if rank == 0:
-        result.send([tensor.detach().reshape(-1).tolist() for tensor in model.parameters()])
+    for name, make_optimizer in OPTIMIZERS.items():
+        workload = blobs(samples=160, optimizer=make_optimizer)
+        torch.manual_seed(0)
+        model = workload.model()
+        parallel = DistributedDataParallel(model)
+        optimizer = workload.optimizer(model.parameters())
+        order = Order(160, seed=0)
+        for _ in range(STEPS):
+            inputs, targets = workload.train[order.take(rank, NODES, BATCH).indices]
+            optimizer.zero_grad()
+            workload.loss(parallel(inputs), targets).backward()
+            optimizer.step()
+        if rank == 0:
+            flat = [value for tensor in model.parameters() for value in tensor.detach().reshape(-1).tolist()]
+            (folder / f"{name}.json").write_text(json.dumps(flat))
     dist.barrier()
     dist.destroy_process_group()
+    return 0
 
 
-@pytest.fixture(scope="module", params=["sgd", "adam"])
-def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, torch.Tensor]:
-    """The optimizer's name and DDP's parameters after 100 steps."""
-    store_file = tmp_path_factory.mktemp("ddp") / "store"
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    processes: list[Any] = [
-        context.Process(target=ddp_rank, args=(rank, str(store_file), request.param, sending)) for rank in range(NODES)
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """DDP's parameters after 100 steps, by optimizer."""
+    folder = tmp_path_factory.mktemp("ddp")
+    jobs = [
+        Job(f"rank {rank}", f"{__name__}:ddp_rank", {"rank": rank, "folder": str(folder)}, str(folder / f"{rank}.log"))
+        for rank in range(NODES)
     ]
-    for process in processes:
-        process.start()
-    assert receiving.poll(100), "DDP did not finish"
-    flat = torch.tensor(sum(receiving.recv(), []), dtype=torch.float64)
-    for process in processes:
-        process.join(30)
-    receiving.close()
-    sending.close()
-    assert Path(store_file).parent.exists()
-    return request.param, flat
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        with processes(jobs, folder / "guard.log") as started:
+            while started.running:
+                for name, code in started.wait(60):
+                    assert code == 0, (folder / f"{name.removeprefix('rank ')}.log").read_text()
+    return {
+        name: torch.tensor(json.loads((folder / f"{name}.json").read_text()), dtype=torch.float64)
+        for name in OPTIMIZERS
+    }
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -80,10 +85,9 @@ def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "ps:mode=ssp,staleness=0",
     ],
 )
-def test_every_exact_algorithm_equals_ddp(oracle: tuple[str, torch.Tensor], strategy: str) -> None:
-    name, expected = oracle
+def test_every_exact_algorithm_equals_ddp(oracle: dict[str, torch.Tensor], optimizer: str, strategy: str) -> None:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=NODES), training=Training(steps=STEPS, batch=BATCH)
     )
-    replica = train_in_threads(experiment, blobs(samples=160, optimizer=OPTIMIZERS[name]))[0]
-    assert (replica.parameters - expected).abs().max() < 1e-12
+    replica = train_in_threads(experiment, blobs(samples=160, optimizer=OPTIMIZERS[optimizer]))[0]
+    assert (replica.parameters - oracle[optimizer]).abs().max() < 1e-12

@@ -4,16 +4,22 @@ import minga
 summary = minga.run(minga.Experiment(workload="digits", strategy="ring", cluster=minga.Cluster(nodes=2)))
 """
 
-from minga.codecs import Codec
-from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
-from minga.experiment import Cluster, Experiment, Training
-from minga.layout import Bucket
-from minga.own_loop import OwnLoop, join
-from minga.replica import Replica
-from minga.report.summary import Summary
-from minga.runner import run
-from minga.strategies import Strategy
-from minga.workload import Workload
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minga.codecs import Codec
+    from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
+    from minga.experiment import Cluster, Experiment, Training
+    from minga.layout import Bucket
+    from minga.own_loop import OwnLoop, join
+    from minga.replica import Replica
+    from minga.report.summary import Summary
+    from minga.runner import run
+    from minga.strategies import Strategy
+    from minga.workload import Workload
 
 __all__ = [
     "Bucket",
@@ -34,3 +40,34 @@ __all__ = [
     "run",
 ]
 __version__ = "0.1.0"
+
+# Where each name lives. They are imported when they are used: `minga --help` should not wait for torch, and
+# `minga doctor` must be able to say that torch is missing.
+_HOMES = {
+    "Bucket": "minga.layout",
+    "Cluster": "minga.experiment",
+    "Codec": "minga.codecs",
+    "Experiment": "minga.experiment",
+    "OwnLoop": "minga.own_loop",
+    "Replica": "minga.replica",
+    "Strategy": "minga.strategies",
+    "Summary": "minga.report.summary",
+    "Training": "minga.experiment",
+    "Transport": "minga.comm",
+    "Workload": "minga.workload",
+    "all_reduce_mean": "minga.comm",
+    "all_reduce_sum": "minga.comm",
+    "broadcast": "minga.comm",
+    "join": "minga.own_loop",
+    "run": "minga.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'minga' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-
-def minga(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    inherited = {key: value for key, value in os.environ.items() if key != "MINGA_DATA"}
-    return subprocess.run(
-        [sys.executable, "-m", "minga", *arguments],
-        cwd=cwd,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+from minga.cli.main import main
 
 
-def test_json_has_what_machines_need(tmp_path: Path) -> None:
-    done = minga("train", "digits", "--nodes", "2", "--strategy", "ring", "--epochs", "1", "--json", cwd=tmp_path)
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MINGA_DATA", raising=False)
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Done:
+    """The `minga` command, in this process, since importing torch takes longer than most of these tests."""
+    monkeypatch.setattr(sys, "argv", ["minga", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    printed = capsys.readouterr()
+    return Done(int(leaving.value.code or 0), printed.out, printed.err)
+
+
+Minga = Callable[..., Done]
+
+
+@pytest.fixture(name="minga")
+def minga_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Minga:
+    return partial(call, capsys=capsys, monkeypatch=monkeypatch)
+
+
+def test_json_has_what_machines_need(minga: Minga, tmp_path: Path) -> None:
+    done = minga("train", "digits", "--nodes", "2", "--strategy", "ring", "--epochs", "1", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["strategy"], result["nodes"], result["steps"]) == ("ring", 2, 45)
@@ -38,29 +58,29 @@ def test_json_has_what_machines_need(tmp_path: Path) -> None:
         assert rank["wait_seconds"] > 0
 
 
-def test_a_toml_file_is_the_same_and_options_change_it(tmp_path: Path) -> None:
+def test_a_toml_file_is_the_same_and_options_change_it(minga: Minga, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text(
         'workload = "digits"\n[strategy]\nname = "ps"\nmode = "ssp"\nstaleness = 1\n[training]\nepochs = 9\n'
     )
     arguments = ("train", str(file), "--nodes", "2", "--steps", "5", "--set", "training.batch=8", "--json")
-    done = minga(*arguments, cwd=tmp_path)
+    done = minga(*arguments)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["strategy"], result["steps"], result["batch"]) == ("ps:mode=ssp,staleness=1", 5, 8)
 
 
-def test_a_codec_halves_the_bytes(tmp_path: Path) -> None:
+def test_a_codec_halves_the_bytes(minga: Minga, tmp_path: Path) -> None:
     def sent(*codec: str) -> int:
-        done = minga("train", "digits", "-n", "2", "-s", "ring", "--steps", "4", "--json", *codec, cwd=tmp_path)
+        done = minga("train", "digits", "-n", "2", "-s", "ring", "--steps", "4", "--json", *codec)
         assert done.returncode == 0, done.stderr
         return int(json.loads(done.stdout)["bytes_sent"])
 
     assert sent() == 2 * sent("--codec", "half")
 
 
-def test_people_get_words_and_a_table(tmp_path: Path) -> None:
-    done = minga("train", "digits", "--nodes", "2", "--epochs", "1", cwd=tmp_path)
+def test_people_get_words_and_a_table(minga: Minga, tmp_path: Path) -> None:
+    done = minga("train", "digits", "--nodes", "2", "--epochs", "1")
     assert done.returncode == 0
     for word in ("accuracy", "samples/s", "own work", "waiting", "everything is in"):
         assert word in done.stdout
@@ -95,9 +115,9 @@ USAGE_ERRORS = {
 
 
 @pytest.mark.parametrize("name", USAGE_ERRORS)
-def test_errors_say_what_was_given_what_is_possible_and_what_to_do(tmp_path: Path, name: str) -> None:
+def test_errors_say_what_was_given_what_is_possible_and_what_to_do(minga: Minga, tmp_path: Path, name: str) -> None:
     arguments, words = USAGE_ERRORS[name]
-    done = minga(*arguments, cwd=tmp_path)
+    done = minga(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -105,25 +125,25 @@ def test_errors_say_what_was_given_what_is_possible_and_what_to_do(tmp_path: Pat
         assert word in done.stderr
 
 
-def test_a_bad_key_in_a_file_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_a_bad_key_in_a_file_is_an_error_with_its_place(minga: Minga, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text('workload = "digits"\n\n[cluster]\nnoddes = 2\n')
-    done = minga("train", str(file), cwd=tmp_path)
+    done = minga("train", str(file))
     assert done.returncode == 2
     assert "experiment.toml, line 4: cluster.noddes: unknown key 'noddes'" in done.stderr
     assert "Did you mean 'nodes'?" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "launch", "strategies", "doctor"])
-def test_every_command_has_help_with_an_example(tmp_path: Path, command: str) -> None:
-    done = minga(command, "--help", cwd=tmp_path)
+def test_every_command_has_help_with_an_example(minga: Minga, tmp_path: Path, command: str) -> None:
+    done = minga(command, "--help")
     assert done.returncode == 0
     assert f"minga {command}" in done.stdout.split("Example")[1]
     assert "--json" in done.stdout
 
 
-def test_strategies_are_listed_with_their_fields(tmp_path: Path) -> None:
-    done = minga("strategies", "--json", cwd=tmp_path)
+def test_strategies_are_listed_with_their_fields(minga: Minga, tmp_path: Path) -> None:
+    done = minga("strategies", "--json")
     listed = {entry["name"]: entry for entry in json.loads(done.stdout)["strategies"]}
     names = {"single", "native", "ring", "tree", "halving_doubling", "mesh", "two_level", "ps", "switch"}
     assert names <= set(listed)
@@ -131,11 +151,11 @@ def test_strategies_are_listed_with_their_fields(tmp_path: Path) -> None:
         assert entry["summary"]
         assert all(field["about"] for field in entry["fields"])
     assert {"mode", "servers", "staleness"} <= {field["name"] for field in listed["ps"]["fields"]}
-    assert "ssp" in minga("strategies", cwd=tmp_path).stdout
+    assert "ssp" in minga("strategies").stdout
 
 
-def test_strategies_are_compared_in_one_table(tmp_path: Path) -> None:
+def test_strategies_are_compared_in_one_table(minga: Minga, tmp_path: Path) -> None:
     arguments = ("compare", "digits", "-n", "2", "-s", "single", "-s", "ring", "--steps", "10", "--json")
-    done = minga(*arguments, cwd=tmp_path)
+    done = minga(*arguments)
     assert done.returncode == 0, done.stderr
     assert [(run["strategy"], run["nodes"]) for run in json.loads(done.stdout)] == [("single", 1), ("ring", 2)]

@@ -1,0 +1,43 @@
+"""The control groups of this process that have the CPU, and how much of it they grant.
+
+    cpu_quota()  # 1.5: the time of one core and a half
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minga.measure.machine.files import ROOT, read
+
+__all__ = ["cpu_groups", "cpu_quota"]
+
+
+def cpu_groups(root: Path) -> tuple[int, list[Path]]:
+    """The version of control groups that has the CPU (0: none), and this process's group with all above it."""
+    top = root / "sys/fs/cgroup"
+    parts = (line.split(":", 2) for line in (read(root / "proc/self/cgroup") or "").splitlines())
+    paths = {part[1]: part[2] for part in parts if len(part) == 3}  # by controllers; version 2 has the empty name
+    if (top / "cgroup.controllers").exists():
+        version, path = 2, paths.get("", "/")
+    else:
+        mounted = next((names for names in paths if "cpu" in names.split(",") and (top / names).is_dir()), None)
+        if mounted is None:
+            return 0, []
+        version, path, top = 1, paths[mounted], top / mounted
+    # In a container the path can be the host's, of which only the upper part exists here, or lead out of it.
+    own = top if ".." in path else top / path.strip("/")
+    return version, [group for group in (own, *own.parents) if group.is_relative_to(top) and group.is_dir()]
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """The cores' worth of time that control groups grant this process; None: no limit."""
+    version, groups = cpu_groups(root)
+    quotas = []
+    for group in groups:
+        if version == 2:
+            words = (read(group / "cpu.max") or "").split()
+        else:
+            words = [read(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        if len(words) == 2 and all(word.isdigit() for word in words):  # no limit: "max" or -1
+            quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
