@@ -23,7 +23,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/ring_against_gloo.py
 
 chaos: environment  ## faults: real processes that are killed, stopped and starved
-	$(BIN)/python -m pytest -m chaos --override-ini addopts="-q"
+	$(BIN)/python -m pytest -m chaos -v
 
 environment: .venv/installed
 

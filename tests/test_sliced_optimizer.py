@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from minga.layout import Layout
+from minga.replica import Replica
 from minga.sliced_optimizer import SlicedOptimizer, cut_evenly
 
 SHAPES = [(4, 3), (4,), (2, 4), (2,), (3, 2), (3,)]
@@ -230,10 +231,19 @@ def assert_no_gaps(cuts: Sequence[tuple[int, int]], length: int) -> None:
     assert all(start <= stop for start, stop in cuts)
 
 
-def test_a_cut_between_layers_is_the_nearest_to_an_even_one() -> None:
-    layout = Layout.of((str(index), torch.empty(size)) for index, size in enumerate([10, 2, 10, 3]))
+@each(ELEMENTWISE)
+def test_optimizers_that_work_by_element_are_known(make: Make) -> None:
+    model = Model(make)
+    half = ELEMENTS // 2
+    assert half not in {place.stop for place in model.layout.places}
+    assert cut_evenly(model.optimizer, model.layout, 2) == [(0, half), (half, ELEMENTS)]
+
+
+@pytest.mark.parametrize(("sizes", "cut"), [([10, 2, 13], 12), ([10, 10, 5], 10), ([1, 13, 10], 14)])
+def test_a_cut_between_layers_is_the_nearest_to_an_even_one(sizes: list[int], cut: int) -> None:
+    layout = Layout.of((str(index), torch.empty(size)) for index, size in enumerate(sizes))
     optimizer = LayerwiseSGD([torch.zeros(1)], lr=0.1)
-    assert cut_evenly(optimizer, layout, 2) == [(0, 12), (12, 25)]
+    assert cut_evenly(optimizer, layout, 2) == [(0, cut), (cut, sum(sizes))]
 
 
 def test_cutting_a_layer_that_must_be_whole_is_a_bug() -> None:
@@ -387,3 +397,28 @@ def test_hooks_are_called_where_the_users_optimizer_updates_itself() -> None:
     model.optimizer.register_step_pre_hook(lambda *_: calls.append("own"))
     step(model, model.in_place(), gradients(1)[0])
     assert calls == ["own"]
+
+
+def test_a_learning_rate_schedulers_wrapper_stays_with_the_template() -> None:
+    """Schedulers put a wrapped `step` on the optimizer itself, which a copy must not call."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    replica = Replica(model, optimizer)
+    before = replica.parameters.clone()
+    replica.gradients.fill_(1.0)
+    replica.update(scale=0.5)
+    torch.testing.assert_close(replica.parameters, before - 0.05)
+
+
+def test_state_of_a_parameter_without_dimensions_is_carried_over() -> None:
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.tensor(1.0)), torch.nn.Parameter(torch.ones(3))])
+    replica = Replica(model, torch.optim.Adam(model.parameters(), lr=0.1), keep_optimizer=True)
+    replica.gradients.fill_(1.0)
+    replica.update()
+    shard = replica.shard(slice(0, 4))
+    shard.gradients.fill_(1.0)
+    shard.update()
+    replica.gradients.fill_(1.0)
+    replica.update()
+    torch.testing.assert_close(shard.parameters, replica.parameters)

@@ -305,3 +305,43 @@ def test_every_field_of_a_named_class_is_documented(preset: Preset) -> None:
 def test_a_summary_of_its_own_goes_before_the_docstring() -> None:
     assert Preset(Single, summary="Mine.").describe() == "Mine."
     assert Preset(Single).describe() == "One node trains alone: the baseline of every comparison."
+
+
+def test_fields_of_own_strategies_come_back_also_none_and_lists(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from minga import Strategy\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(Strategy):\n"
+        "    period: int | None = 3\n"
+        "    sizes: tuple[int, ...] = ()\n"
+        "    def step(self, replica, comm):\n"
+        "        replica.update()\n"
+    )
+    made = parse(Strategy, f"{file}:Mine:period=None,sizes=(1,2)")
+    assert (made.period, made.sizes) == (None, (1, 2))  # type: ignore[attr-defined]
+    assert parse(Strategy, describe(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ps,servers=2", "fields follow a colon"),
+        ("ps:codec=(half,servers=2", "a parenthesis without its partner"),
+        ("ps:servers=1,servers=2", "says servers twice"),
+    ],
+)
+def test_strings_that_are_nearly_right(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(Strategy, text)
+
+
+def test_a_strategy_without_a_step_is_no_strategy(tmp_path: Path) -> None:
+    file = tmp_path / "half_done.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom minga import Strategy\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass HalfDone(Strategy):\n    pass\n"
+    )
+    with pytest.raises(ConfigError, match="no complete strategy: it lacks step"):
+        parse(Strategy, f"{file}:HalfDone")

@@ -54,9 +54,11 @@ def test_a_file_runs_once_however_it_is_called(write: Write) -> None:
 
 
 def test_files_of_the_same_name_in_two_folders_are_two_modules(write: Write) -> None:
-    write("one/mine.py", "answer = 1")
-    write("two/mine.py", "answer = 2")
-    assert [load_from_file(f"{folder}/mine.py:answer") for folder in ("one", "two")] == [1, 2]
+    write("one/mine.py", "class Mine: answer = 1")
+    write("two/mine.py", "class Mine: answer = 2")
+    one, two = (load_from_file(f"{folder}/mine.py:Mine") for folder in ("one", "two"))
+    assert (one.answer, two.answer) == (1, 2)
+    assert one.__module__ != two.__module__
 
 
 def test_a_file_does_not_hide_a_module_of_the_same_name(write: Write) -> None:

@@ -136,7 +136,7 @@ def test_something_else_is_refused_with_what_it_is(mine: Path, name: str, kind: 
 
 
 def test_an_empty_training_set_is_refused(mine: Path) -> None:
-    with pytest.raises(WorkloadError, match=r"^empty.train is empty; there is nothing to learn from$"):
+    with pytest.raises(WorkloadError, match=r"^empty.train is empty; give samples, or None for no test$"):
         load_workload(f"{mine}:empty", None)
 
 

@@ -51,7 +51,7 @@ class Config:
         for name, adapter in _adapters(cls).items():
             value = getattr(self, name)
             try:
-                converted = adapter.validate_python(value)
+                converted = adapter.validate_python(_untyped(cls, name, value))
             except ValidationError as error:
                 raise _explain(error, value).inside(name) from None
             object.__setattr__(self, name, converted)
@@ -67,7 +67,7 @@ class Config:
             return value
         if isinstance(value, Mapping):
             return build(cls, value)
-        raise ConfigError(f"{value!r} is no {cls.kind}")
+        raise ConfigError(f"{value!r} is no {cls.kind}; give a table of its fields")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -78,6 +78,18 @@ class Config:
 def _adapters(cls: Any) -> dict[str, TypeAdapter[Any]]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: TypeAdapter(hints[field.name]) for field in _fields(cls)}
+
+
+def _untyped(cls: Any, name: str, value: Any) -> Any:
+    """What the string of a command line means where the field is no string: `None`, `1,2,3`."""
+    if not isinstance(value, str):
+        return value
+    hint = typing.get_type_hints(cls)[name]
+    if value == "None" and type(None) in typing.get_args(hint):
+        return None
+    if typing.get_origin(hint) in (tuple, list):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
 
 
 def _fields(cls: type[Config]) -> tuple[dataclasses.Field[Any], ...]:

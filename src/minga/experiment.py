@@ -13,6 +13,7 @@ epochs = 5
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import tomllib
@@ -60,12 +61,14 @@ class Cluster(Config):
             raise FieldError(("nodes",), f"should be at least 1, not {self.nodes}")
         if self.threads < 1:
             raise FieldError(("threads",), f"should be at least 1, not {self.threads}")
-        if self.timeout_seconds <= 0:
+        if not self.timeout_seconds > 0:
             raise FieldError(("timeout_seconds",), f"should be more than 0, not {self.timeout_seconds:g}")
         if not 0 <= self.port <= 65535:
             raise FieldError(("port",), f"should be 0 to 65535, not {self.port}")
         if self.speeds and len(self.speeds) != self.nodes:
-            raise FieldError(("speeds",), f"has {len(self.speeds)} values for {self.nodes} nodes; give one for each")
+            raise FieldError(
+                ("speeds",), f"should have one value for each of the {self.nodes} nodes, not {len(self.speeds)}"
+            )
         if any(not 0 < speed <= 1 for speed in self.speeds):
             raise FieldError(("speeds",), f"should be above 0 and at most 1, not {list(self.speeds)}")
 
@@ -101,7 +104,9 @@ class Training(Config):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise FieldError((name,), f"should be at least {least}, not {value}")
-        if self.learning_rate is not None and self.learning_rate <= 0:
+        if self.seed >= 1 << 31:
+            raise FieldError(("seed",), f"should be below {1 << 31}, not {self.seed}")
+        if self.learning_rate is not None and not self.learning_rate > 0:
             raise FieldError(("learning_rate",), f"should be more than 0, not {self.learning_rate:g}")
 
 
@@ -202,9 +207,7 @@ def _line_of(text: str, path: tuple[str, ...]) -> int | None:
 
 def with_overrides(experiment: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a table with values at dotted paths replaced: {"training.seed": 3}."""
-    changed: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in experiment.items()
-    }
+    changed: dict[str, Any] = copy.deepcopy(dict(experiment))
     for path, value in overrides.items():
         *outer, last = path.split(".")
         table = changed

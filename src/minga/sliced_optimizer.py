@@ -119,9 +119,11 @@ class SlicedOptimizer:
         usual = [group["lr"] for group in groups]
         for group, rate in zip(groups, learning_rates, strict=True):
             group["lr"] = rate * scale
-        self._optimizer.step()
-        for group, rate in zip(groups, usual, strict=True):
-            group["lr"] = rate
+        try:
+            self._optimizer.step()
+        finally:
+            for group, rate in zip(groups, usual, strict=True):
+                group["lr"] = rate
 
     def scale_of_share(self, share: float) -> float:
         """The factor on the learning rate for gradients from `share` of the usual batch."""
@@ -136,7 +138,8 @@ class SlicedOptimizer:
                 continue
             taken: dict[str, Any] = {}
             for key, value in states[0].items():
-                if isinstance(value, Tensor) and value.shape == sources[0].parameter.shape:
+                per_element = isinstance(value, Tensor) and value.shape == sources[0].parameter.shape
+                if per_element and key != "step":  # whose shape is that of a parameter with one element
                     parts = [_overlap(state[key], source, run) for state, source in zip(states, sources, strict=True)]
                     taken[key] = torch.cat(parts).view(run.parameter.shape)
                 else:  # a step count, or something else that is not per element
@@ -175,6 +178,7 @@ def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:
     clone.__dict__.update(template.__dict__)
     clone._optimizer_step_pre_hooks = OrderedDict()  # hooks are for the user's own calls
     clone._optimizer_step_post_hooks = OrderedDict()
+    clone.__dict__.pop("step", None)  # a learning-rate scheduler wraps it, bound to the template
     clone.state = defaultdict(dict)
     clone.param_groups = [
         {**group, "params": [run.parameter for run in runs if run.group == index]}

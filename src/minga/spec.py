@@ -29,7 +29,9 @@ class Named(Config):
             return parse(cls, value)
         if isinstance(value, Mapping):
             return _from_table(cls, value)
-        return super().from_value(value)
+        if isinstance(value, cls):
+            return value
+        raise ConfigError(f"{value!r} is no {cls.kind}; give its name, a table with a name, or file.py:Class")
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,15 @@ def parse(family: type[AnyNamed], text: str) -> AnyNamed:
     if name.endswith(".py"):
         attribute, _, rest = rest.partition(":")
         name = f"{name}:{attribute}"
+    if rest.count("(") != rest.count(")"):
+        raise ConfigError(f"{family.kind} {text!r} has a parenthesis without its partner")
     values: dict[str, Any] = {}
     for item in _split(rest):
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigError(f"{item!r} in {family.kind} {text!r} should be field=value")
+        if key.strip() in values:
+            raise ConfigError(f"{family.kind} {text!r} says {key.strip()} twice")
         values[key.strip()] = value.strip().removeprefix("(").removesuffix(")")
     return _make(family, name, values)
 
@@ -82,11 +88,16 @@ def _make(family: type[AnyNamed], name: str, values: Mapping[str, Any]) -> AnyNa
         cls = load_from_file(name)
         if not (isinstance(cls, type) and issubclass(cls, family)):
             raise ConfigError(f"{name} is no {family.kind}: make it a subclass of minga.{family.__name__}")
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            raise ConfigError(f"{name} is no complete {family.kind}: it lacks {missing}")
         if "__dataclass_fields__" not in vars(cls):
             raise ConfigError(f"{name} should be decorated with @dataclass(frozen=True, kw_only=True)")
         return build(cls, values)
     presets = _FAMILIES[family]
     if name not in presets:
+        if "," in name or "=" in name:
+            raise ConfigError(f"{name!r} is no name of a {family.kind}; fields follow a colon: name:field=value,...")
         raise unknown(family.kind, name, presets, f"A {family.kind} of your own: file.py:Class.")
     preset = presets[name]
     for key, value in preset.fields.items():
@@ -110,6 +121,10 @@ def _split(text: str) -> list[str]:
     return [part for part in [*parts, current] if part.strip()]
 
 
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
 def describe(value: Named) -> str:
     """A short string that `parse` turns into an equal object."""
     family = next(family for family in _FAMILIES if isinstance(value, family))
@@ -131,6 +146,6 @@ def describe(value: Named) -> str:
         mine = own[field.name]
         usual = mine == default_of(field) and not field.metadata.get("always_shown")
         if field.name not in fixed and not usual:
-            text = describe(mine) if isinstance(mine, Named) else str(mine)
+            text = describe(mine) if isinstance(mine, Named) else _plain(mine)
             shown.append(f"{field.name}=({text})" if "," in text else f"{field.name}={text}")
     return f"{name}:{','.join(shown)}" if shown else name

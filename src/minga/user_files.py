@@ -50,7 +50,8 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[module_name]
-        raise ConfigError(f"{path.name}, line {error.lineno}: {error.msg}") from None
+        where = Path(error.filename).name if error.filename else path.name
+        raise ConfigError(f"{where}, line {error.lineno}: {error.msg}") from None
     except ImportError as error:
         del sys.modules[module_name]
         raise ConfigError(f"{path.name} can't be imported: {error}") from error

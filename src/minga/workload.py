@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from minga.errors import WorkloadError
 from minga.user_files import load_from_file
@@ -87,9 +87,12 @@ def load_workload(reference: str, data: str | None) -> Workload:
     if ":" not in reference:
         reference += ":workload"
     found = load_from_file(reference)
-    if callable(found) and not isinstance(found, Workload):
-        takes_data = "data" in inspect.signature(found).parameters
-        found = found(data=directory) if takes_data else found()
+    if inspect.isfunction(found):
+        parameters = inspect.signature(found).parameters.values()
+        needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        if set(needed) - {"data"}:
+            raise WorkloadError(f"{reference} needs {', '.join(needed)}; a workload's function takes nothing but data")
+        found = found(data=directory) if "data" in {each.name for each in parameters} else found()
     if not isinstance(found, Workload):
         raise WorkloadError(
             f"{reference} is a {type(found).__name__}, not a minga.Workload or a function that makes one"
@@ -101,9 +104,15 @@ def load_workload(reference: str, data: str | None) -> Workload:
 def _check(workload: Workload) -> None:
     for name in ("train", "test"):
         dataset = getattr(workload, name)
-        if dataset is not None and not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        if dataset is None:
+            continue
+        indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if not indexed or isinstance(dataset, IterableDataset):
             raise WorkloadError(
                 f"{workload.name}.{name} is a {type(dataset).__name__} without length or index; give a map-style one"
             )
-    if len(workload.train) == 0:  # type: ignore[arg-type]
-        raise WorkloadError(f"{workload.name}.train is empty; there is nothing to learn from")
+        if len(dataset) == 0:
+            raise WorkloadError(f"{workload.name}.{name} is empty; give samples, or None for no test")
+    for name in ("batch", "epochs"):
+        if getattr(workload, name) < 1:
+            raise WorkloadError(f"{workload.name}.{name} should be at least 1, not {getattr(workload, name)}")

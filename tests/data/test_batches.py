@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -103,3 +103,15 @@ def test_batches_in_order_hold_every_sample_of_the_range_once(start: int, size: 
 
 def test_length_is_the_data_sets() -> None:
     assert (length(TENSORS), length(Squares())) == (10, 10)
+
+
+class Pair(NamedTuple):
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+
+def test_named_tuples_stay_named_tuples() -> None:
+    samples = [Pair(torch.tensor([float(number)]), torch.tensor(number)) for number in range(4)]
+    batch = fetch(samples, torch.tensor([1, 3]), torch.device("cpu"))  # type: ignore[arg-type]
+    assert isinstance(batch, Pair)
+    assert batch.targets.tolist() == [1, 3]

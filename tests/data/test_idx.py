@@ -100,3 +100,9 @@ def test_a_damaged_compressed_file_is_refused_with_a_remedy(tmp_path: Path, cont
 def test_a_missing_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"^{tmp_path / 'pictures'} can't be read \(.*\); fetch the file again$"):
         read_idx(tmp_path / "pictures")
+
+
+def test_a_file_that_ends_within_its_header(tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0]))
+    with pytest.raises(DataError, match="ends within its header; fetch the file again"):
+        read_idx(tmp_path / "cut")

@@ -29,11 +29,11 @@ def global_batches(
     """For each epoch the global batches, which go through the numbers of workers in turn."""
     orders = [Order(samples, seed) for _ in range(max(workers))]
     taken: list[list[list[Share]]] = [[] for _ in range(epochs)]
-    turn = 0
-    while orders[0].epoch < epochs:
-        epoch = orders[0].epoch
-        taken[epoch].append(global_batch(orders, workers[turn % len(workers)], batch))
-        turn += 1
+    for turn in range(epochs * samples):  # a batch has a sample at least, so there are not more of them
+        if orders[0].epoch == epochs:
+            break
+        taken[orders[0].epoch].append(global_batch(orders, workers[turn % len(workers)], batch))
+    assert orders[0].epoch == epochs
     return taken
 
 

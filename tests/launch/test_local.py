@@ -153,6 +153,7 @@ def run_broken(
     )
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("strategy", ["ring", "native", "ps:mode=sync", "ps:mode=async"])
 def test_a_worker_that_raises_is_named_with_its_own_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
@@ -165,12 +166,14 @@ def test_a_worker_that_raises_is_named_with_its_own_traceback(
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.chaos
 def test_a_loss_that_is_no_number_names_rank_and_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankFailed, match=r"loss is nan on rank 1 at step 5") as caught:
         run_broken(tmp_path, monkeypatch, "nan")
     assert caught.value.traceback == ""
 
 
+@pytest.mark.chaos
 def test_a_worker_that_is_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankFailed, match=r"rank 1 was ended by SIGKILL"):
         run_broken(tmp_path, monkeypatch, "kill")
@@ -197,6 +200,7 @@ def tree_of(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_the_launcher_ends(tmp_path: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "minga", "train", "digits", "--nodes", "3", "--strategy", "ps:mode=ssp"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from minga.measure.machine import Examination, Finding, State, examination as looks, examine
+from minga.measure.machine import Examination, Finding, State, examine
+from minga.measure.machine import examination as looks
 from minga.measure.machine.energy import energy
 from minga.measure.machine.lab import control_groups, namespaces, traffic_shaping
 from minga.measure.machine.system import cores, versions

@@ -23,7 +23,7 @@ def test_the_number_of_parameters_is_known(model: type[nn.Module], parameters: i
     assert count(model()) == parameters
 
 
-@pytest.mark.parametrize("model", [LeNet5])
+@pytest.mark.parametrize("model", MODELS)
 def test_the_docstring_has_the_number_of_parameters(model: type[nn.Module]) -> None:
     written = re.search(r"([\d,]+) parameters", model.__doc__ or "")
     assert written is not None and int(written[1].replace(",", "")) == count(model())

@@ -82,14 +82,9 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
         path, equals, value = setting.partition("=")
         if not equals:
             raise ConfigError(f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01")
-        overrides[path.strip()] = _value(path.strip(), value.strip())
+        overrides[path.strip()] = value.strip()
     table = with_overrides(table, overrides)
     return with_codec(build(Experiment, table), codec)
-
-
-def _value(path: str, text: str) -> Any:
-    """Lists are typed with commas; everything else is converted by the field's type."""
-    return text.split(",") if path == "cluster.speeds" else text
 
 
 def with_codec(experiment: Experiment, codec: str | None) -> Experiment:

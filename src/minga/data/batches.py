@@ -34,6 +34,8 @@ def _to(value: Any, device: torch.device) -> Any:
         return value.to(device)
     if isinstance(value, dict):
         return {key: _to(item, device) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple takes its items one by one
+        return type(value)(*(_to(item, device) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(_to(item, device) for item in value)
     return value

@@ -12,7 +12,8 @@ __all__ = ["dataset_directory"]
 
 def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path:
     """The directory of one data set, or an error that says what to put where."""
-    chosen = data if data is not None else Path(os.environ["MINGA_DATA"]) if os.environ.get("MINGA_DATA") else None
+    told = os.environ.get("MINGA_DATA")
+    chosen = data if data is not None else Path(told).expanduser() if told else None
     if chosen is None:
         raise DataError(
             f"{name} is not part of Minga and no data directory is given. Put its files ({', '.join(needs)}) into "

@@ -30,6 +30,8 @@ def read_idx(path: Path) -> Tensor:
         raise DataError(f"{path} is no IDX file of bytes (it starts with {content[:4].hex()}); fetch the file again")
     dimensions = content[3]
     header = 4 + 4 * dimensions
+    if len(content) < header:
+        raise DataError(f"{path} ends within its header; fetch the file again")
     shape = struct.unpack(f">{dimensions}I", content[4:header])
     expected = header + int(np.prod(shape))
     if len(content) != expected:

@@ -8,7 +8,7 @@ __all__ = ["DigitsNet", "LeNet5", "SmallResNet"]
 
 
 class DigitsNet(nn.Sequential):
-    """Two convolutions and a dense layer for pictures of 8x8: 18,538 parameters."""
+    """Two convolutions and two dense layers for pictures of 8x8: 18,408 parameters."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class _Block(nn.Module):
 
 
 class SmallResNet(nn.Sequential):
-    """A residual network for pictures of 28x28 with one channel: 696,618 parameters."""
+    """A residual network for pictures of 28x28 with one channel: 603,498 parameters."""
 
     def __init__(self, width: int = 32, classes: int = 10) -> None:
         super().__init__(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,9 @@ from minga.comm.collectives.segments import segments
 from minga.comm.transport import Pending, Transport
 
 __all__ = ["ring"]
+
+# How many pieces may be on their way to a rank at a time.
+_AHEAD = 4
 
 
 def ring(comm: Transport, vector: Tensor) -> None:
@@ -22,29 +27,30 @@ def ring(comm: Transport, vector: Tensor) -> None:
     if ranks == 1:
         return
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
-    chunks = vector.tensor_split(ranks)
-    longest = chunks[0].numel()
-    # Two buffers: the next hop's pieces may come in while this hop's are being added.
-    buffers = [torch.empty(longest, dtype=vector.dtype, device=vector.device) for _ in range(2)]
+    chunks = [segments(chunk) for chunk in vector.tensor_split(ranks)]
     hops = 2 * (ranks - 1)
+    pieces = [(hop, piece) for hop in range(hops) for piece in chunks[(rank - hop - 1) % ranks]]
+    # A few landing places of a piece's size, used in turn: less memory to go through than one of a chunk's size.
+    longest = max(piece.numel() for chunk in chunks for piece in chunk)
+    places = [torch.empty(longest, dtype=vector.dtype, device=vector.device) for _ in range(_AHEAD)]
+    arrivals: deque[tuple[Tensor, Pending]] = deque()
 
-    def post(hop: int) -> list[tuple[Tensor, Tensor, Pending]]:
-        chunk = chunks[(rank - hop - 1) % ranks]
-        adding = hop < ranks - 1
-        landing = buffers[hop % 2][: chunk.numel()] if adding else chunk
-        pieces = zip(segments(chunk), segments(landing), strict=True)
-        return [(piece, space, comm.ireceive(space, left)) for piece, space in pieces]
+    def post(index: int) -> None:
+        if index < len(pieces):
+            hop, piece = pieces[index]
+            space = places[index % _AHEAD][: piece.numel()] if hop < ranks - 1 else piece
+            arrivals.append((space, comm.ireceive(space, left)))
 
-    incoming = post(0)
-    sends = [comm.isend(piece, right) for piece in segments(chunks[rank])]
-    for hop in range(hops):
-        following = post(hop + 1) if hop + 1 < hops else []
-        for piece, space, arrival in incoming:
-            arrival.wait()
-            if hop < ranks - 1:
-                piece.add_(space)
-            if hop + 1 < hops:
-                sends.append(comm.isend(piece, right))
-        incoming = following
+    for index in range(_AHEAD):
+        post(index)
+    sends = [comm.isend(piece, right) for piece in chunks[rank]]
+    for index, (hop, piece) in enumerate(pieces):
+        space, arrival = arrivals.popleft()
+        arrival.wait()
+        if hop < ranks - 1:
+            piece.add_(space)
+        if hop + 1 < hops:
+            sends.append(comm.isend(piece, right))
+        post(index + _AHEAD)
     for send in sends:
         send.wait()

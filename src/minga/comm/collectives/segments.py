@@ -8,13 +8,11 @@ from torch import Tensor
 
 __all__ = ["segments"]
 
-# Below this size a message's fixed cost outweighs what a second piece could hide; above eight pieces
-# nothing more is gained (benchmarks/ring_against_gloo.py).
-_SEGMENT_BYTES = 1 << 20
-_MOST_SEGMENTS = 8
+# Small enough for adding to overlap with sending; below it, a message's fixed cost
+# outweighs what a second piece could hide (benchmarks/ring_against_gloo.py).
+_SEGMENT_BYTES = 4 << 20
 
 
 def segments(vector: Tensor) -> Sequence[Tensor]:
     """Views that cover `vector` in order; the same cut on every rank, since only the size decides."""
-    count = min(_MOST_SEGMENTS, max(1, vector.nbytes // _SEGMENT_BYTES))
-    return vector.tensor_split(count)
+    return vector.tensor_split(max(1, -(-vector.nbytes // _SEGMENT_BYTES)))

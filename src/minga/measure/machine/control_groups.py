@@ -1,6 +1,8 @@
 """The control groups of this process that have the CPU, and how much of it they grant.
 
     cpu_quota()  # 1.5: the time of one core and a half
+
+Both versions of control groups count: what the doctor says of cores and of labs builds on this.
 """
 
 from __future__ import annotations

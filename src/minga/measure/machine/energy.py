@@ -1,6 +1,8 @@
 """Energy counters: RAPL of the processor, NVML of GPUs.
 
     processor, gpus = energy()
+
+Where there are none, the processor's energy is estimated from CPU time.
 """
 
 from __future__ import annotations

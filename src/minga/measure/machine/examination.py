@@ -1,6 +1,8 @@
 """Looking at everything: the system, the network, what a lab needs, energy counters.
 
     examine(minga_version="0.1.0", threads_per_rank=1).counts
+
+A look that fails is a finding too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Small files in which the kernel tells about the machine.
 
     read(ROOT / "proc/self/status")
+
+Tests give another root, with files of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What was found on a machine, with a remedy for whatever is not ok.
 
     make_finding("data", "disk", "limited", "0.2 GB free", "free some space", free_bytes=200_000_000)
+
+The values that come last are for programs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Loopback, interfaces, and the way to other machines.
 
     network(psutil.net_if_addrs(), psutil.net_if_stats(), outward_address())
+
+Nothing is sent, except to this machine itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Software, processor, memory, devices, data and disk.
 
     cores().values["usable"]
+
+It works without torch, and says so.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def cores(root: Path = ROOT) -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
     physical = psutil.cpu_count(logical=False)
     quota = cpu_quota(root)
-    finding = partial(make_finding, "processor", "cores", usable=usable, logical=logical, physical=physical, quota=quota)
+    finding = partial(
+        make_finding, "processor", "cores", usable=usable, logical=logical, physical=physical, quota=quota
+    )
     found = f"{usable} usable of {logical}, {physical or 'unknown number of'} physical"
     if quota is not None and quota < usable:
         remedy = "give the container or service more CPU time, or count on that many nodes at full speed"

@@ -1,0 +1,98 @@
+"""All-reduce against torch's DistributedDataParallel: two ranks on a core each, side by side.
+
+python benchmarks/against_ddp.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import harness
+import problems
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from minga import Experiment, Training
+from minga.comm.torch_dist import TorchTransport
+from minga.data.order import Order
+from minga.launch.meeting import join_meeting
+from minga.measure.recorder import Recorder
+from minga.spec import parse
+from minga.strategies import Strategy
+from minga.train import train
+from minga.trainee import build_trainee
+
+REPETITIONS = 25
+RANKS = 2
+STRATEGIES = ["native", "ring"]
+
+
+def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    rank, port = arguments["rank"], arguments["port"]
+    comm = TorchTransport(join_meeting("127.0.0.1", port, "minga", 60), rank=rank, size=RANKS, address="127.0.0.1")
+    store = join_meeting("127.0.0.1", port, "ddp", 60)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    results = {}
+    for name in problems.MODELS:
+        contestants: dict[str, Callable[[], float]] = {"ddp": lambda name=name: ddp(name, rank)}
+        for strategy in STRATEGIES:
+            contestants[strategy] = lambda name=name, strategy=strategy: minga_loop(name, strategy, comm)
+        results[name] = harness.alternate(contestants, REPETITIONS, quiet=True)
+    dist.destroy_process_group()
+    comm.close()
+    return results
+
+
+def minga_loop(name: str, strategy: str, comm: TorchTransport) -> float:
+    experiment = Experiment(
+        workload=name,
+        strategy=parse(Strategy, strategy),
+        training=Training(steps=problems.STEPS[name], evaluate_every=0),
+    )
+    recorder = Recorder(None)
+    trainee = build_trainee(experiment, problems.workload(name), comm.rank, recorder.spans)
+    dist.barrier()
+    began = time.perf_counter()
+    train(experiment, trainee, comm, recorder)
+    return time.perf_counter() - began
+
+
+def ddp(name: str, rank: int) -> float:
+    workload = problems.workload(name)
+    torch.manual_seed(0)
+    model = DistributedDataParallel(workload.model(), gradient_as_bucket_view=True)
+    optimizer = problems.make_optimizer(model.parameters())
+    pictures, classes = workload.train.tensors
+    order = Order(len(pictures), seed=0)
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(problems.STEPS[name]):
+        indices = order.take(rank, RANKS, problems.BATCH[name]).indices
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(pictures[indices]), classes[indices]).backward()
+        optimizer.step()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    results = harness.on_ranks("against_ddp:rank_main", RANKS, {})[0]
+    rows: list[dict[str, Any]] = []
+    for name, seconds in results.items():
+        steps = problems.STEPS[name]
+        row: dict[str, Any] = {"model": name, "DDP, ms per step": 1000 * statistics.median(seconds["ddp"]) / steps}
+        for strategy in STRATEGIES:
+            row[f"{strategy}, ms per step"] = 1000 * statistics.median(seconds[strategy]) / steps
+            row[f"{strategy} / DDP"] = harness.median_ratio(seconds, strategy, "ddp")
+        rows.append({**row, "repetitions": REPETITIONS})
+    harness.save(
+        "against_ddp", rows, "two ranks, a core each, loopback: time relative to torch's DDP (below 1: faster)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The two models of the benchmarks, on random pictures: 61,706 and about 700,000 parameters."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch.utils.data import TensorDataset
+
+from minga import Workload
+from minga.workloads.models import LeNet5, SmallResNet
+
+MODELS = {"LeNet-5": LeNet5, "small ResNet": SmallResNet}
+BATCH = {"LeNet-5": 64, "small ResNet": 32}
+STEPS = {"LeNet-5": 60, "small ResNet": 12}
+
+make_optimizer = partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+
+
+def workload(name: str) -> Workload:
+    generator = torch.Generator().manual_seed(0)
+    samples = 4096
+    pictures = torch.randn(samples, 1, 28, 28, generator=generator)
+    classes = torch.randint(0, 10, (samples,), generator=generator)
+    return Workload(
+        name=name,
+        model=MODELS[name],
+        train=TensorDataset(pictures, classes),
+        optimizer=make_optimizer,
+        batch=BATCH[name],
+    )
