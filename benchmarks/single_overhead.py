@@ -23,7 +23,7 @@ from minga.strategies import Single
 from minga.train import train
 from minga.trainee import build_trainee
 
-REPETITIONS = 31
+REPETITIONS = 25
 
 
 def minga_loop(name: str) -> float:

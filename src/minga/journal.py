@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from minga.comm.transport import Transport
-from minga.measure.events import Evaluated, Finished, Started, Stepped
+from minga.measure.events import Evaluated, Finished, Serving, Started, Stepped
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
 
@@ -25,7 +25,7 @@ class Journal:
         self._waited = 0.0
         self._samples = 0
 
-    def started(self, *, role: str, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
+    def started(self, *, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
         comm = self._comm
         self._recorder.spans.take()
         self._recorder.traffic.reset()  # handing out the first parameters is not training
@@ -35,7 +35,6 @@ class Journal:
                 time=comm.now(),
                 rank=comm.rank,
                 ranks=comm.size,
-                role=role,
                 pid=os.getpid(),
                 parameters=self._replica.layout.length,
                 samples=samples,
@@ -44,6 +43,10 @@ class Journal:
                 steps=steps,
             )
         )
+        self._recorder.flush()
+
+    def serving(self) -> None:
+        self._recorder.emit(Serving(time=self._comm.now()))
         self._recorder.flush()
 
     def stepped(self, *, samples: int, progress: float, epoch: float) -> None:

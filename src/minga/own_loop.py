@@ -120,13 +120,7 @@ class OwnLoop:
         self.strategy.start(replica, self._comm)
         take_buffers_of_first_rank(model, self._comm)
         self._journal = Journal(replica, self._comm, self._recorder)
-        self._journal.started(
-            role="worker" if self.rank < self.workers else "server",
-            samples=self._loader.order.samples,
-            batch=loader.batch_size or 0,
-            epochs=None,
-            steps=None,
-        )
+        self._journal.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)
         self._serve_if_asked()
         return model, optimizer, self._loader
@@ -197,6 +191,7 @@ class OwnLoop:
     def _serve_if_asked(self) -> None:
         assert self._replica is not None and self._journal is not None
         if self.rank >= self.workers:
+            self._journal.serving()
             with self._recorder.spans.span("serve"):
                 self.strategy.serve(self._replica, self._comm)
             self._journal.finished()

@@ -32,17 +32,12 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
     replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
     strategy.start(replica, comm)
     take_buffers_of_first_rank(replica.model, comm)
-    journal.started(
-        role="worker" if comm.rank < strategy.trainers(replica, comm) else "server",
-        samples=order.samples,
-        batch=trainee.batch,
-        epochs=trainee.epochs,
-        steps=trainee.steps,
-    )
+    journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
 
     while trainee.progress < 1:
         trainers = strategy.trainers(replica, comm)
         if comm.rank >= trainers:
+            journal.serving()
             with spans.span("serve"):
                 strategy.serve(replica, comm)
             journal.finished()

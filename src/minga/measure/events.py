@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["Evaluated", "Event", "Failed", "Finished", "Started", "Stepped", "event_files", "read_events"]
+__all__ = ["Evaluated", "Event", "Failed", "Finished", "Serving", "Started", "Stepped", "event_files", "read_events"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,6 @@ class Started(Event):
     event = "started"
     rank: int
     ranks: int
-    role: str
     pid: int
     parameters: int
     samples: int
@@ -42,6 +41,13 @@ class Started(Event):
     batch: int
     epochs: int | None
     steps: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving(Event):
+    """A rank holds parameters from now on, instead of training."""
+
+    event = "serving"
 
 
 @dataclass(frozen=True, kw_only=True)

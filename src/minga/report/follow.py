@@ -65,9 +65,10 @@ class Follower:
         state.last_time = event["time"]
         match event["event"]:
             case "started":
-                state.role = event["role"]
                 state.first_time = event["time"]
                 self.started = self.started or event
+            case "serving":
+                state.role = "worker, then server" if state.samples else "server"
             case "step":
                 state.step = event["step"]
                 state.samples += event["samples"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minga.experiment import Experiment
-from minga.report.follow import Follower, RankState
+from minga.report.follow import Follower
 from minga.spec import describe
 
 __all__ = ["RankSummary", "Summary", "summarise"]
@@ -104,7 +104,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
         ranks=[
             RankSummary(
                 rank=state.rank,
-                role=f"{state.role}, then server" if _became_server(state) else state.role,
+                role=state.role,
                 steps=state.step,
                 samples=state.samples,
                 work_seconds=state.work_seconds,
@@ -116,10 +116,6 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
             for state in ranks
         ],
     )
-
-
-def _became_server(state: RankState) -> bool:
-    return state.role == "worker" and state.finished is not None and "staleness" in state.finished["notes"]
 
 
 def _histogram(name: str, ended: list[dict[str, Any]]) -> dict[str, int] | None:
