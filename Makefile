@@ -17,10 +17,12 @@ check: environment  ## style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: environment  ## the committed benchmarks; results go to benchmarks/results/
+bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about 15 minutes)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/single_overhead.py
 	$(BIN)/python benchmarks/against_ddp.py
 	$(BIN)/python benchmarks/ring_against_gloo.py
+	$(BIN)/python benchmarks/asynchronous.py
 
 chaos: environment  ## faults: real processes that are killed, stopped and starved
 	$(BIN)/python -m pytest -m chaos -v
