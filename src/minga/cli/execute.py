@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
     from minga.experiment import Experiment
@@ -31,6 +30,7 @@ def execute(experiment: Experiment, *, quiet: bool) -> Summary:
 def print_summary(summary: Summary) -> None:
     """The result for people."""
     from minga.report.numbers import duration, percent, size
+    from minga.report.rank_table import rank_table
 
     console = Console()
     quality = "   ".join(
@@ -45,21 +45,7 @@ def print_summary(summary: Summary) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("rank", "role"):
-        table.add_column(name)
-    for name in ("steps", "own work", "waiting", "sent"):
-        table.add_column(name, justify="right")
-    for rank in summary.ranks:
-        table.add_row(
-            str(rank.rank),
-            rank.role,
-            f"{rank.steps:,}" if rank.samples else "",
-            duration(rank.work_seconds),
-            duration(rank.wait_seconds),
-            size(rank.bytes_sent),
-        )
-    console.print(table)
+    console.print(rank_table(summary.ranks))
     if summary.staleness and set(summary.staleness) != {"0"}:
         ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())
         console.print(f"steps ahead of the slowest worker (how often): {ahead}", highlight=False, soft_wrap=True)

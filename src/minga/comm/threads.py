@@ -21,7 +21,7 @@ from minga.comm.background import BackgroundThread
 from minga.comm.transport import Done, Pending, Transport
 from minga.errors import PeerLost, PeerTimeout
 
-__all__ = ["ThreadTransport", "ThreadWorld", "run_threads"]
+__all__ = ["ThreadTransport", "ThreadWorld", "run_ranks", "run_threads"]
 
 Result = TypeVar("Result")
 
@@ -192,18 +192,31 @@ def run_threads(
 ) -> list[Result]:
     """Run `function(comm)` on `size` ranks, each a thread; their results, or the error that came first."""
     world = ThreadWorld(size, timeout_seconds=timeout_seconds, hosts=hosts)
+    return run_ranks(size, world.transport, function, when_failed=world.fail)
+
+
+def run_ranks(
+    size: int,
+    connect: Callable[[int], Transport],
+    function: Callable[[Transport], Result],
+    *,
+    when_failed: Callable[[int, str], None] = lambda rank, why: None,
+) -> list[Result]:
+    """Run `function(connect(rank))` for each rank in a thread of its own."""
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
 
     def body(rank: int) -> None:
-        transport = world.transport(rank)
+        transport: Transport | None = None
         try:
+            transport = connect(rank)
             results[rank] = function(transport)
         except BaseException as error:
             errors.append(error)
-            world.fail(rank, f"{type(error).__name__}: {error}")
+            when_failed(rank, f"{type(error).__name__}: {error}")
         finally:
-            transport.close()
+            if transport is not None:
+                transport.close()
 
     threads = [threading.Thread(target=body, args=(rank,), name=f"rank-{rank}") for rank in range(size)]
     for thread in threads:

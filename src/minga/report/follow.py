@@ -18,7 +18,7 @@ class RankState:
 
     rank: int
     role: str = "worker"
-    step: int = 0
+    steps: int = 0
     samples: int = 0
     progress: float = 0.0
     loss: float | None = None
@@ -70,7 +70,7 @@ class Follower:
             case "serving":
                 state.role = "worker, then server" if state.samples else "server"
             case "step":
-                state.step = event["step"]
+                state.steps = event["step"]
                 state.samples += event["samples"]
                 state.progress = event["progress"]
                 state.loss = event["loss"]
@@ -81,5 +81,5 @@ class Follower:
                 self.evaluations.append(event)
             case "finished":
                 state.finished = event
-                state.step = event["steps"]
+                state.steps = event["steps"]
                 state.bytes_sent = event["bytes_sent"]

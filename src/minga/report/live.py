@@ -10,13 +10,13 @@ from typing import Self
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from minga.report.follow import Follower
-from minga.report.numbers import duration, percent, size
+from minga.report.numbers import percent, size
+from minga.report.rank_table import rank_table
 
-__all__ = ["LiveView", "PlainView", "View", "rank_table", "view_for"]
+__all__ = ["LiveView", "PlainView", "View", "view_for"]
 
 _PLAIN_SECONDS = 5.0
 
@@ -78,7 +78,13 @@ class LiveView(View):
         if follower.ranks:
             progress = max(state.progress for state in follower.ranks.values())
             self._progress.update(self._task, completed=progress, description=self._title)
-            self._live.update(Group(self._progress, _headline(follower), rank_table(follower)))
+            self._live.update(
+                Group(
+                    self._progress,
+                    _headline(follower),
+                    rank_table(follower.ranks[rank] for rank in sorted(follower.ranks)),
+                )
+            )
 
 
 class PlainView(View):
@@ -117,7 +123,7 @@ def _headline(follower: Follower) -> Text:
     worker = follower.ranks.get(0)
     parts = []
     if worker is not None and worker.loss is not None:
-        parts.append(f"step {worker.step:,}   loss {worker.loss:.4f}")
+        parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")
     if follower.evaluations:
         metrics = follower.evaluations[-1]["metrics"]
         parts += [f"{name} {percent(value)}" for name, value in metrics.items() if name != "loss"]
@@ -126,24 +132,3 @@ def _headline(follower: Follower) -> Text:
         parts.append(f"{sum(state.samples for state in states) / elapsed:,.0f} samples/s")
     parts.append(f"{size(sum(state.bytes_sent for state in states))} sent")
     return Text("   ".join(parts))
-
-
-def rank_table(follower: Follower) -> Table:
-    """A row for each rank: who works, who waits."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("rank", "role"):
-        table.add_column(name)
-    for name in ("step", "loss", "own work", "waiting", "sent"):
-        table.add_column(name, justify="right")
-    for rank in sorted(follower.ranks):
-        state = follower.ranks[rank]
-        table.add_row(
-            str(rank),
-            state.role,
-            f"{state.step:,}" if state.samples else "",
-            f"{state.loss:.4f}" if state.loss is not None else "",
-            duration(state.work_seconds),
-            duration(state.wait_seconds),
-            size(state.bytes_sent),
-        )
-    return table

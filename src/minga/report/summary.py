@@ -23,6 +23,8 @@ class RankSummary:
     role: str
     steps: int
     samples: int
+    loss: float | None
+    """Of its last step."""
     work_seconds: float
     wait_seconds: float
     bytes_sent: int
@@ -92,7 +94,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
         training_loss=ranks[0].loss,
         parameters=follower.started["parameters"],
         epochs=samples / follower.started["samples"],
-        steps=ranks[0].step,
+        steps=ranks[0].steps,
         samples=samples,
         seconds=seconds,
         samples_per_second=samples / seconds,
@@ -105,8 +107,9 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
             RankSummary(
                 rank=state.rank,
                 role=state.role,
-                steps=state.step,
+                steps=state.steps,
                 samples=state.samples,
+                loss=state.loss,
                 work_seconds=state.work_seconds,
                 wait_seconds=state.wait_seconds,
                 bytes_sent=state.bytes_sent,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch.distributed as dist
 
-from minga.comm.threads import run_threads
+from minga.comm.threads import run_ranks, run_threads
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
-from minga.errors import PeerLost
 from minga.experiment import Experiment
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
@@ -45,27 +43,10 @@ def run_gloo_threads(
 ) -> list[Result]:
     """Run `function(comm)` on `size` ranks that are threads here, but talk over gloo and real sockets."""
     store = dist.HashStore()  # type: ignore[attr-defined]
-    results: dict[int, Result] = {}
-    errors: list[BaseException] = []
 
-    def body(rank: int) -> None:
-        transport: TorchTransport | None = None
-        try:
-            transport = TorchTransport(
-                store, rank=rank, size=size, address="127.0.0.1", timeout_seconds=timeout_seconds, hosts=hosts
-            )
-            results[rank] = function(transport)
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            if transport is not None:
-                transport.close()
+    def connect(rank: int) -> Transport:
+        return TorchTransport(
+            store, rank=rank, size=size, address="127.0.0.1", timeout_seconds=timeout_seconds, hosts=hosts
+        )
 
-    threads = [threading.Thread(target=body, args=(rank,), name=f"gloo-rank-{rank}") for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise next((error for error in errors if not isinstance(error, PeerLost)), errors[0])
-    return [results[rank] for rank in range(size)]
+    return run_ranks(size, connect, function)
