@@ -101,7 +101,7 @@ def test_layers_that_a_batch_did_not_use_are_announced_by_the_flush_in_order() -
 def test_a_loss_that_is_no_number(value: float) -> None:
     model = nn.Linear(1, 1)
     replica = replica_of(model)
-    replica.rank, replica.step = 3, 16
+    replica.rank, replica.step = 3, 17
     with pytest.raises(DivergedError, match=r"loss is (nan|-?inf) on rank 3 at step 17.*learning rate \(now 0.1\)"):
         replica.compute_gradients(lambda: model(torch.ones(1, 1)).sum() * value)
 

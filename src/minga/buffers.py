@@ -17,15 +17,22 @@ __all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
 
 def take_buffers_of_first_rank(model: nn.Module, comm: Transport) -> None:
     """Everybody starts from rank 0's buffers and frozen weights."""
-    for tensor in _untrained(model):
-        flat = tensor.detach().reshape(-1).contiguous()
-        wire = flat.to(torch.uint8) if flat.dtype == torch.bool else flat
-        broadcast(comm, wire)
-        tensor.detach().copy_(wire.view(tensor.shape))
+    if comm.size > 1:
+        for tensor in _untrained(model):
+            _take_first(tensor, comm)
+
+
+def _take_first(tensor: Tensor, comm: Transport) -> None:
+    flat = tensor.detach().reshape(-1).contiguous()
+    wire = flat.to(torch.uint8) if flat.dtype == torch.bool else flat.clone()
+    broadcast(comm, wire)
+    if comm.rank:
+        tensor.data = wire.view(tensor.shape).to(tensor.dtype)
 
 
 def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
-    """Floats become their mean over all ranks, counters their maximum; the variances of BatchNorm are pooled."""
+    """Floats become their mean over all ranks, counters their maximum, tables of integers those of rank 0;
+    the variances of BatchNorm are pooled."""
     if comm.size == 1:
         return
     floats = [tensor for tensor in _untrained(model) if tensor.is_floating_point()]
@@ -40,8 +47,12 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
             between = (square - norm.running_mean.square()).clamp_(min=0)
             norm.running_var.add_(between)
     for tensor in _untrained(model):
-        if not tensor.is_floating_point() and tensor.numel() == 1:
+        if tensor.is_floating_point():
+            continue
+        if tensor.numel() == 1:
             tensor.detach().fill_(_largest(float(tensor), comm))
+        else:
+            _take_first(tensor, comm)
 
 
 def _untrained(model: nn.Module) -> list[Tensor]:
@@ -56,7 +67,8 @@ def _mean_over_ranks(tensors: list[Tensor], comm: Transport) -> list[Tensor]:
     own = torch.cat([tensor.detach().double().reshape(-1).cpu() for tensor in tensors])
     reference = own.clone()
     broadcast(comm, reference)
-    difference = own - reference
+    # Also right where both are infinite, as in attention masks.
+    difference = torch.where(own == reference, 0.0, own - reference)
     tree(comm, difference)
     mean = reference + difference / comm.size
     parts = torch.split(mean, [tensor.numel() for tensor in tensors])

@@ -91,6 +91,9 @@ class Training(Config):
     seed: int = 0
     """Decides initial parameters, the order of the data, dropout."""
 
+    drop_last: bool = False
+    """Leave out what is left of an epoch when it is less than a full batch of all nodes (BatchNorm may need that)."""
+
     learning_rate: float | None = None
     """Instead of the workload's own."""
 
@@ -135,7 +138,11 @@ class Experiment(Config):
     """The directory that gets a directory for this run."""
 
     def check(self) -> None:
-        self.chosen_strategy.check_nodes(self.cluster.nodes)
+        strategy = self.chosen_strategy
+        strategy.check_nodes(self.cluster.nodes)
+        native = isinstance(strategy, AllReduce) and strategy.collective == "native"
+        if self.cluster.device == "cuda" and not (native or isinstance(strategy, Single)):
+            raise FieldError(("cluster", "device"), "on GPUs only 'single' and 'native' are supported so far")
 
     @property
     def chosen_strategy(self) -> Strategy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class Journal:
                 step=self._replica.step,
                 progress=progress,
                 epoch=epoch,
-                loss=self._replica.loss,
+                loss=self._replica.loss if math.isfinite(self._replica.loss) else None,
                 samples=samples,
                 seconds=self._take(),
                 bytes_sent=traffic.bytes,

@@ -64,7 +64,11 @@ class Bucket:
     index: int
     gradients: Tensor
     places: tuple[Place, ...]
-    missing: int = 0
-    """How many of its parameters have no gradient yet in this step."""
+    filled: set[str] = field(default_factory=set)
+    """The parameters that have their gradient in this step."""
     pending: Pending | None = field(default=None, repr=False)
     """The exchange under way, for the strategy's use."""
+
+    @property
+    def complete(self) -> bool:
+        return len(self.filled) == len(self.places)

@@ -6,7 +6,7 @@
         run.step(loss_function(model(inputs), targets))      # instead of zero_grad, backward, optimizer.step
     run.finish()
 
-`python script.py` trains alone, `minga launch script.py --nodes 4 --strategy ring` on four nodes.
+`python script.py` trains alone, `minga launch --nodes 4 --strategy ring script.py` on four nodes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from minga.comm import all_reduce_sum
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
 from minga.data.order import Share
-from minga.errors import UsageError, WorkloadError
+from minga.errors import ConfigError, UsageError, WorkloadError
 from minga.journal import Journal
 from minga.launch.environment import connect, surroundings
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
 from minga.run_directory import event_file
 from minga.shared_loader import SharedLoader
+from minga.spec import describe
 from minga.strategies import AllReduce, Single, Strategy
 
 __all__ = ["OwnLoop", "join"]
@@ -49,10 +50,13 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     if chosen is None:
         chosen = Single() if transport.size == 1 else AllReduce()
     made = Strategy.from_value(chosen)
-    if transport.size > 1 or not made.server_ranks:
-        made.check_nodes(transport.size - made.server_ranks)
-    elif around is None:
-        made = Single()  # a script that is tried out alone has no servers to talk to
+    if around is None:
+        made = Single()  # a script that is tried out alone has nobody to talk to
+    elif made.server_ranks and around.run is not None and around.strategy is None:
+        raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
+    elif transport.size <= made.server_ranks:
+        raise ConfigError(f"{transport.size} ranks are too few for {describe(made)}: {made.server_ranks} of them serve")
+    made.check_nodes(transport.size - made.server_ranks)
     run = around.run if around is not None else None
     recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
     return OwnLoop(made, transport, recorder, seed, resources)
@@ -127,7 +131,9 @@ class OwnLoop:
 
     def step(self, loss: Tensor) -> None:
         """Backward, exchange, update: instead of `zero_grad()`, `loss.backward()` and `optimizer.step()`."""
-        self._prepared().compute_gradients(lambda: loss)
+        replica = self._prepared()
+        replica.step += 1
+        replica.compute_gradients(lambda: loss)
         self._exchange()
 
     def sum(self, *values: float) -> list[float]:
@@ -172,13 +178,14 @@ class OwnLoop:
         replica.weight, replica.fill = share.weight, self._samples / batch
 
     def _step_without_samples(self) -> None:
-        self._prepared().compute_gradients(None)
+        replica = self._prepared()
+        replica.step += 1
+        replica.compute_gradients(None)
         self._exchange()
 
     def _exchange(self) -> None:
         replica, loader, journal = self._prepared(), self._loader, self._journal
         assert loader is not None and journal is not None
-        replica.step += 1
         self._updating = True
         try:
             with self._recorder.spans.span("exchange"):

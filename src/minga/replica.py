@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from minga.errors import DivergedError, WorkloadError
@@ -35,7 +36,7 @@ class Replica:
         self.optimizer = optimizer
         self.spans = spans
         self.step = 0
-        """Steps begun: 1 while the first one is exchanged."""
+        """The step under way, from 1 on."""
         self.weight = 1.0
         """This rank's share of the current global batch, relative to an equal share."""
         self.fill = 1.0
@@ -79,11 +80,15 @@ class Replica:
 
     def backward(self, loss: Tensor) -> None:
         """Fill `gradients` from a loss that was computed already."""
+        if loss.numel() != 1:
+            raise WorkloadError(
+                f"the loss has shape {tuple(loss.shape)}; it should be one number, the mean over samples"
+            )
         self.loss = float(loss.detach())
         if not math.isfinite(self.loss):
             rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
             raise DivergedError(
-                f"the loss is {self.loss} on rank {self.rank} at step {self.step + 1}. "
+                f"the loss is {self.loss} on rank {self.rank} at step {self.step}. "
                 f"Lower the learning rate (now {rates}) or look for bad values in the data"
             )
         if loss.grad_fn is None:
@@ -103,23 +108,29 @@ class Replica:
         for index, members in enumerate(self.layout.buckets(elements)):
             start, stop = places[members.start].start, places[members.stop - 1].stop
             own = tuple(places[member] for member in members)
-            bucket = Bucket(index, self.gradients[start:stop], own, missing=len(own))
+            bucket = Bucket(index, self.gradients[start:stop], own)
             self.buckets.append(bucket)
             for member in members:
                 tensor = self._tensors[member][1]
-                tensor.register_post_accumulate_grad_hook(self._filler(bucket))  # type: ignore[no-untyped-call]
+                hook = self._filler(bucket, places[member].name)
+                tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _filler(self, bucket: Bucket) -> Callable[[Tensor], None]:
+    def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
         def filled(_: Tensor) -> None:
-            bucket.missing -= 1
-            if bucket.missing == 0:
+            if name in bucket.filled:
+                raise WorkloadError(
+                    f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
+                    "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
+                )
+            bucket.filled.add(name)
+            if len(bucket.filled) == len(bucket.places):
                 self._announce()
 
         return filled
 
     def _announce(self) -> None:
         # In order on every rank: a collective of the third bucket must not meet one of the second.
-        while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].missing == 0:
+        while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].complete:
             bucket = self.buckets[self._next_bucket]
             self._next_bucket += 1
             if self.when_ready is not None:
@@ -128,7 +139,7 @@ class Replica:
     def flush_buckets(self) -> None:
         """Announce what backward did not fill: layers that this batch did not use, or an empty share."""
         for bucket in self.buckets:
-            bucket.missing = 0
+            bucket.filled.update(place.name for place in bucket.places)
         self._announce()
 
     def _prepare_gradients(self) -> None:
@@ -137,7 +148,7 @@ class Replica:
             if tensor.grad is not view:  # somebody called zero_grad(), which drops them
                 tensor.grad = view
         for bucket in self.buckets:
-            bucket.missing = len(bucket.places)
+            bucket.filled.clear()
             bucket.pending = None
         self._next_bucket = 0
 
@@ -192,6 +203,8 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     name_of_model = type(model).__name__
     if not tensors:
         raise WorkloadError(f"{name_of_model} has no parameters to train (none with requires_grad=True)")
+    if any(is_lazy(tensor) for _, tensor in tensors):
+        raise WorkloadError(f"{name_of_model} has lazy layers; run it once on a sample in the function that makes it")
     kinds = {(tensor.dtype, tensor.device) for _, tensor in tensors}
     if len(kinds) > 1:
         listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
@@ -224,4 +237,14 @@ def _group_of_each(tensors: Sequence[tuple[str, nn.Parameter]], optimizer: Optim
             f"the optimizer does not know {len(forgotten)} parameters of the model ({', '.join(forgotten[:3])}...): "
             "freeze them with requires_grad=False, or give them to the optimizer"
         )
+    own = {id(tensor) for _, tensor in tensors}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and id(p) not in own]
+    if foreign:
+        shapes = ", ".join(str(tuple(p.shape)) for p in foreign[:3])
+        raise WorkloadError(
+            f"the optimizer has {len(foreign)} parameters that are not the model's (of shape {shapes}); "
+            "register them in the model, so that they are exchanged too"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise WorkloadError("LBFGS computes the loss several times in a step, which no strategy can share")
     return [group_of[id(tensor)] for _, tensor in tensors]

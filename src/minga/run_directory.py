@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from minga.errors import ConfigError
 from minga.experiment import Experiment
@@ -49,5 +49,9 @@ def log_file(run: Path, rank: int) -> Path:
 
 def save_model(run: Path, model: nn.Module) -> None:
     """Weights and buffers as safetensors; copies, since the model's tensors are views into one vector."""
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    tensors = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in model.state_dict().items()
+        if isinstance(value, Tensor)  # modules may add other things with get_extra_state
+    }
     save_file(tensors, run / "model.safetensors")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from minga.errors import unknown
+import torch
+
+from minga.errors import ConfigError, unknown
 from minga.experiment import Experiment
 from minga.launch.local import launch_local
 from minga.report.live import View
@@ -21,6 +23,8 @@ def run(experiment: Experiment, view: View | None = None) -> Summary:
         check_file(experiment.workload)
     elif experiment.workload not in WORKLOADS:
         raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
+    if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
     view = view or View()
     directory = make_run_directory(experiment)
     nodes = experiment.cluster.nodes
@@ -28,4 +32,6 @@ def run(experiment: Experiment, view: View | None = None) -> Summary:
     title = f"{experiment.workload}, {nodes} node{'s' if nodes > 1 else ''}, {strategy}"
     view.begin(directory, title)
     launch_local(experiment, directory, view.tick)
-    return summarise(directory, experiment)
+    summary = summarise(directory, experiment)
+    assert summary is not None, "every rank ended well, yet none began"
+    return summary

@@ -80,6 +80,8 @@ class _ShareSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self._order
+        if order.offset:  # the loop before this one was left by a break
+            order.next_epoch()
         epoch = order.epoch
         while order.epoch == epoch:
             workers = self._workers()
@@ -104,4 +106,7 @@ def _check(loader: DataLoader[Any]) -> int:
         raise WorkloadError(
             f"the loader's {type(loader.sampler).__name__} can't be shared between ranks; use shuffle=True or False"
         )
+    sampler = loader.sampler
+    if isinstance(sampler, RandomSampler) and (sampler.replacement or sampler.num_samples != len(loader.dataset)):  # type: ignore[arg-type]
+        raise WorkloadError("the loader's sampler draws samples more or less than once; use plain shuffle=True")
     return loader.batch_size

@@ -36,6 +36,9 @@ _ELEMENTWISE = (
     torch.optim.Rprop,
 )
 
+# State that has no dimensions for any parameter, and so the shape of one without dimensions.
+_COUNTERS = ("step", "mu_product")
+
 # These divide by the size of recent gradients.
 _ADAPTIVE = (
     torch.optim.Adam,  # and AdamW
@@ -80,6 +83,7 @@ class SlicedOptimizer:
         self._template = template
         self._optimizer = optimizer
         self._runs = runs
+        self._options: list[dict[str, Any]] = [dict(group) for group in template.param_groups]
 
     @classmethod
     def in_place(cls, optimizer: Optimizer, layout: Layout, tensors: Sequence[nn.Parameter]) -> SlicedOptimizer:
@@ -113,9 +117,7 @@ class SlicedOptimizer:
     def step(self, learning_rates: Sequence[float], scale: float = 1.0) -> None:
         """One update with the gradients as they are; `learning_rates` has one value per parameter group."""
         groups = self._optimizer.param_groups
-        if self._optimizer is not self._template:
-            for group, original in zip(groups, self._template.param_groups, strict=True):
-                group.update({key: value for key, value in original.items() if key != "params"})
+        self._take_changed_options()
         usual = [group["lr"] for group in groups]
         for group, rate in zip(groups, learning_rates, strict=True):
             group["lr"] = rate * scale
@@ -124,6 +126,17 @@ class SlicedOptimizer:
         finally:
             for group, rate in zip(groups, usual, strict=True):
                 group["lr"] = rate
+
+    def _take_changed_options(self) -> None:
+        """What somebody set in the template's groups; not what the optimizer itself keeps in its own."""
+        if self._optimizer is self._template:
+            return
+        for group, original, known in zip(
+            self._optimizer.param_groups, self._template.param_groups, self._options, strict=True
+        ):
+            for key, value in original.items():
+                if key != "params" and (key not in known or known[key] is not value):
+                    group[key] = known[key] = value
 
     def scale_of_share(self, share: float) -> float:
         """The factor on the learning rate for gradients from `share` of the usual batch."""
@@ -139,7 +152,7 @@ class SlicedOptimizer:
             taken: dict[str, Any] = {}
             for key, value in states[0].items():
                 per_element = isinstance(value, Tensor) and value.shape == sources[0].parameter.shape
-                if per_element and key != "step":  # whose shape is that of a parameter with one element
+                if per_element and key not in _COUNTERS:
                     parts = [_overlap(state[key], source, run) for state, source in zip(states, sources, strict=True)]
                     taken[key] = torch.cat(parts).view(run.parameter.shape)
                 else:  # a step count, or something else that is not per element

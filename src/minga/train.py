@@ -34,7 +34,7 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
     take_buffers_of_first_rank(replica.model, comm)
     journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
 
-    while trainee.progress < 1:
+    while True:
         trainers = strategy.trainers(replica, comm)
         if comm.rank >= trainers:
             journal.serving()
@@ -42,7 +42,10 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
                 strategy.serve(replica, comm)
             journal.finished()
             return
+        if trainee.progress >= 1:
+            break
 
+        replica.step += 1
         with spans.span("data"):
             share = order.take(comm.rank, trainers, trainee.batch)
             batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
@@ -53,7 +56,6 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
         if speed < 1:
             with spans.span("slowdown"):
                 comm.sleep((comm.now() - began) * (1 / speed - 1))
-        replica.step += 1
         with spans.span("exchange"):
             strategy.step(replica, comm)
         journal.stepped(samples=len(share.indices), progress=trainee.progress, epoch=order.progress)

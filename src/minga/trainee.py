@@ -68,7 +68,7 @@ def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: 
     return Trainee(
         workload=workload,
         replica=replica,
-        order=Order(length(workload.train), settings.seed),
+        order=Order(length(workload.train), settings.seed, drop_last=settings.drop_last),
         device=device,
         batch=settings.batch or workload.batch,
         epochs=None if settings.steps is not None else settings.epochs or workload.epochs,

@@ -30,6 +30,9 @@ def correct(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _model_and_targets(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    if not (isinstance(batch, list | tuple) and len(batch) == 2):
+        what = f"with {len(batch)} parts" if isinstance(batch, list | tuple) else f"of type {type(batch).__name__}"
+        raise WorkloadError(f"a batch {what} is not (inputs, targets): give the workload a predict(model, batch)")
     inputs, targets = batch
     return model(inputs), targets
 

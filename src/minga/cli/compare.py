@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,6 +72,6 @@ def compare(
     experiments = [experiment(spec) for spec in strategy]  # all are checked before the first one runs
     summaries = [execute(each, quiet=as_json) for each in experiments]
     if as_json:
-        print(json.dumps([dataclasses.asdict(summary) for summary in summaries]))
+        print(json.dumps([summary.to_dict() for summary in summaries]))
     else:
         Console().print(comparison_table(summaries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -44,3 +45,5 @@ def launch(
         print(json.dumps(summary.to_dict() if summary else {}))
     elif summary:
         print_summary(summary)
+    else:
+        print("the script never called run.prepare(), so there is nothing to report", file=sys.stderr)

@@ -27,11 +27,12 @@ class _Job(Pending):
             self._error = error
         self._done.set()
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
         # The job's own waits have deadlines and name the peer that is missing; this one only makes sure
         # that a job of many messages can't keep the caller for ever.
-        if not self._done.wait(self._seconds):
-            raise PeerTimeout(f"rank {self._rank}: a background exchange took over {self._seconds:g} s")
+        seconds = self._seconds * patience
+        if not self._done.wait(seconds):
+            raise PeerTimeout(f"rank {self._rank}: a background exchange took over {seconds:g} s")
         if self._error is not None:
             raise self._error
         return self._rank

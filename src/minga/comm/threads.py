@@ -90,11 +90,12 @@ class _Message(Pending):
         self.error: str | None = None
         self._verb = verb
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
         world = self._world
+        seconds = world.timeout_seconds * patience
         whom = "any rank" if self.peer is None else f"rank {self.peer}"
         with world.lock:
-            world.lock.wait_for(lambda: self._ended() or self._peer_lost(), timeout=world.timeout_seconds)
+            world.lock.wait_for(lambda: self._ended() or self._peer_lost(), timeout=seconds)
             if self.error is not None:
                 raise PeerLost(self.error)
             if self.source is not None:
@@ -104,7 +105,7 @@ class _Message(Pending):
                 reasons = "; ".join(f"rank {rank}: {world.lost[rank]}" for rank in gone)
                 raise PeerLost(f"rank {self.owner} can't {self._verb} {whom}, which is gone ({reasons})")
         raise PeerTimeout(
-            f"rank {self.owner} waited {world.timeout_seconds:g} s to {self._verb} {whom}, in vain: "
+            f"rank {self.owner} waited {seconds:g} s to {self._verb} {whom}, in vain: "
             f"{whom} is slow, stopped, or not at the same point of the program"
         )
 

@@ -159,15 +159,17 @@ class _Shared:
         self._groups.clear()
 
 
-def _failure(error: RuntimeError, seconds: float, what: str) -> PeerLost:
+def _failure(error: RuntimeError, seconds: float, what: str, shared: _Shared, members: Sequence[int]) -> PeerLost:
     """Gloo tells everything as a RuntimeError; the text says which kind it is."""
-    text = str(error)
-    if "imed out" in text or "timeout" in text.lower():
+    text = str(error).strip()
+    if "timed out" in text.lower() or "timeout" in text.lower():
+        absent = shared.absent(members)
+        whom = f" Not waiting like the others: rank {', '.join(map(str, absent))}." if absent else ""
         return PeerTimeout(
-            f"{what} within {seconds:g} s: slow, stopped, or not at the same point of the program. "
+            f"{what} within {seconds:g} s: slow, stopped, or not at the same point of the program.{whom} "
             "If it is only slow, raise cluster.timeout_seconds"
         )
-    return PeerLost(f"{what}: the connection is gone ({text.splitlines()[0]})")
+    return PeerLost(f"{what}: the connection is gone ({text[:200]})")
 
 
 class _Message(Pending):
@@ -180,13 +182,15 @@ class _Message(Pending):
         self._peer = peer
         self._verb = verb
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
+        shared = self._shared
+        seconds = shared.timeout_seconds * patience
         try:
-            self._work.wait()
+            self._work.wait(timedelta(seconds=seconds))
         except RuntimeError as error:
             peer = "any rank" if self._peer is None else f"rank {self._peer}"
             what = f"rank {self._rank} could not {self._verb} {peer}"
-            raise _failure(error, self._shared.timeout_seconds, what) from error
+            raise _failure(error, seconds, what, shared, range(shared.size)) from error
         if self._peer is None:
             return int(self._work._source_rank())
         return self._peer
@@ -205,14 +209,14 @@ class _Collective(Pending):
         self._rank = rank
         self._members = members
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
+        shared = self._shared
+        seconds = shared.timeout_seconds * patience
         try:
-            self._work.wait()
+            self._work.wait(timedelta(seconds=seconds))
             if torch.cuda.is_available():
                 torch.cuda.current_stream().synchronize()
         except RuntimeError as error:
-            absent = self._shared.absent(self._members)
-            whom = f"missing: rank {', '.join(map(str, absent))}" if absent else f"among ranks {self._members}"
-            what = f"rank {self._rank} could not finish an all-reduce ({whom})"
-            raise _failure(error, self._shared.timeout_seconds, what) from error
+            what = f"rank {self._rank} could not finish an all-reduce with ranks {list(self._members)}"
+            raise _failure(error, seconds, what, shared, self._members) from error
         return self._rank

@@ -96,9 +96,9 @@ class _Timed(Pending):
         self._inner = inner
         self._waiting = waiting
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
         with self._waiting():
-            return self._inner.wait()
+            return self._inner.wait(patience)
 
     def cancel(self) -> None:
         self._inner.cancel()

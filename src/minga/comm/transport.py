@@ -24,8 +24,12 @@ class Pending(ABC):
     """Something under way. `wait()` returns when it is done, or raises `PeerLost` or `PeerTimeout`."""
 
     @abstractmethod
-    def wait(self) -> int:
-        """Wait for the end; the rank that sent, for a receive (otherwise the rank itself)."""
+    def wait(self, patience: float = 1.0) -> int:
+        """Wait for the end; the rank that sent, for a receive (otherwise the rank itself).
+
+        `patience` multiplies the deadline, for waits that are long when all is well: a server's for workers that
+        are testing the model, a fast worker's at the end for the slowest one.
+        """
 
     def cancel(self) -> None:
         """Give up a receive that nobody will send to any more."""
@@ -38,7 +42,7 @@ class Done(Pending):
     def __init__(self, source: int) -> None:
         self._source = source
 
-    def wait(self) -> int:
+    def wait(self, patience: float = 1.0) -> int:
         return self._source
 
     def cancel(self) -> None:
@@ -86,9 +90,9 @@ class Transport(ABC):
     def send(self, tensor: Tensor, to: int, tag: int = 0) -> None:
         self.isend(tensor, to, tag).wait()
 
-    def receive(self, tensor: Tensor, source: int | None, tag: int = 0) -> int:
+    def receive(self, tensor: Tensor, source: int | None, tag: int = 0, *, patience: float = 1.0) -> int:
         """Receive into `tensor`; returns the rank that sent it."""
-        return self.ireceive(tensor, source, tag).wait()
+        return self.ireceive(tensor, source, tag).wait(patience)
 
     def group(self, ranks: Sequence[int]) -> Transport:
         """The same messages among some of the ranks, renumbered from 0 in the order given."""
@@ -136,8 +140,8 @@ class _InGroup(Pending):
         self._inner = inner
         self._ranks = ranks
 
-    def wait(self) -> int:
-        return self._ranks.index(self._inner.wait())
+    def wait(self, patience: float = 1.0) -> int:
+        return self._ranks.index(self._inner.wait(patience))
 
     def cancel(self) -> None:
         self._inner.cancel()

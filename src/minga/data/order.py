@@ -29,12 +29,13 @@ class Share:
 class Order:
     """A data set's samples in the order in which workers take them; `epoch` and `offset` are where they are."""
 
-    def __init__(self, samples: int, seed: int, *, shuffle: bool = True) -> None:
+    def __init__(self, samples: int, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> None:
         self.samples = samples
         self.epoch = 0
         self.offset = 0
         self._seed = seed
         self._shuffle = shuffle
+        self._drop_last = drop_last
         self._indices = torch.empty(0, dtype=torch.int64)
         self._indices_of = -1
 
@@ -44,7 +45,8 @@ class Order:
         start, stop = total * rank // workers, total * (rank + 1) // workers
         indices = self._order_of(self.epoch)[self.offset + start : self.offset + stop]
         self.offset += total
-        if self.offset == self.samples:
+        left = self.samples - self.offset
+        if left == 0 or (self._drop_last and left < workers * batch):
             self.next_epoch()
         return Share(indices, (stop - start) * workers / total, total)
 

@@ -68,6 +68,8 @@ def _run(job: dict[str, Any]) -> NoReturn:
         code = getattr(importlib.import_module(module), function)(job["arguments"])
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if leaving.code is not None and not isinstance(leaving.code, int):
+            print(leaving.code, file=sys.stderr)  # as Python does for sys.exit("a message")
     except BaseException:
         traceback.print_exc()
     finally:

@@ -89,7 +89,7 @@ def _from_event(event: Mapping[str, Any]) -> Exception:
     usage: dict[str, type[UsageError]] = {"WorkloadError": WorkloadError, "DataError": DataError}
     if event["kind"] in usage:  # the same on every rank: which one said it first does not matter
         return usage[event["kind"]](event["message"])
-    when = f" at step {event['step'] + 1}" if event["step"] else ""
+    when = f" at step {event['step']}" if event["step"] else ""
     kind = f"{event['kind']}: " if event["traceback"] else ""
     text = f"rank {event['rank']} failed{when}: {kind}{event['message']}"
     return RankFailed(text, rank=event["rank"], traceback=event["traceback"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     # The worker is built last, so that no other model draws from its random numbers.
     for rank in reversed(hosted):
         rank.build()
-    threads = [threading.Thread(target=rank.run, daemon=True) for rank in hosted[1:]]
+    threads = [threading.Thread(target=_run_or_end, args=(rank,), daemon=True) for rank in hosted[1:]]
     for thread in threads:
         thread.start()
     hosted[0].run()
@@ -42,6 +43,13 @@ def main(arguments: Mapping[str, Any]) -> int:
         # When the worker has failed, its server may wait for others until the deadline: leave it behind.
         thread.join(timeout=None if not hosted[0].failed else 0)
     return int(any(rank.failed for rank in hosted))
+
+
+def _run_or_end(rank: _Rank) -> None:
+    """In a thread beside the worker: its failure is the process's, which would otherwise wait for it in vain."""
+    rank.run()
+    if rank.failed:
+        os._exit(1)
 
 
 class _Rank:

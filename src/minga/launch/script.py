@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import runpy
 import sys
 from collections.abc import Mapping
@@ -32,4 +33,6 @@ def main(arguments: Mapping[str, Any]) -> int:
         record_failure(recorder, arguments["rank"], 0, error)
         recorder.close()
         return 1
+    finally:
+        atexit._run_exitfuncs()  # the process leaves by os._exit, which would pass them over
     return 0

@@ -45,7 +45,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
                     "MINGA_RUN": str(run),
-                    "MINGA_STRATEGY": describe(experiment.chosen_strategy),
+                    **({"MINGA_STRATEGY": describe(experiment.strategy)} if experiment.strategy else {}),
                     "MINGA_TIMEOUT_SECONDS": str(experiment.cluster.timeout_seconds),
                 },
             )

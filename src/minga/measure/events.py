@@ -59,7 +59,8 @@ class Stepped(Event):
     progress: float
     """0 to 1."""
     epoch: float
-    loss: float
+    loss: float | None
+    """None for a rank that had no samples yet."""
     samples: int
     """Of this rank in this step."""
     seconds: dict[str, float]

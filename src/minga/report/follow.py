@@ -73,7 +73,7 @@ class Follower:
                 state.steps = event["step"]
                 state.samples += event["samples"]
                 state.progress = event["progress"]
-                state.loss = event["loss"]
+                state.loss = event["loss"] if event["loss"] is not None else state.loss
                 state.bytes_sent = event["bytes_sent"]
                 for name, seconds in event["seconds"].items():
                     state.seconds[name] = state.seconds.get(name, 0.0) + seconds

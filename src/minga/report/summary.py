@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minga.experiment import Experiment
-from minga.report.follow import Follower
+from minga.report.follow import Follower, RankState
 from minga.spec import describe
 
 __all__ = ["RankSummary", "Summary", "summarise"]
@@ -66,20 +67,24 @@ class Summary:
     ranks: list[RankSummary]
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """As plain values that JSON knows: infinities and what is no number become None."""
+        plain: dict[str, Any] = _finite(dataclasses.asdict(self))
+        return plain
 
 
-def summarise(run: Path, experiment: Experiment) -> Summary:
-    """Read the events of a finished run."""
+def summarise(run: Path, experiment: Experiment) -> Summary | None:
+    """Read the events of a finished run; None if no rank ever began to train."""
     follower = Follower(run)
     follower.read()
-    assert follower.started is not None
+    if follower.started is None:
+        return None
     ranks = [follower.ranks[rank] for rank in sorted(follower.ranks)]
     trained = [state for state in ranks if state.samples]
     ended = [state.finished for state in ranks if state.finished is not None]
-    seconds = max(float(state.finished["seconds"]) for state in trained if state.finished is not None)
+    seconds = max((_training_seconds(state) for state in trained), default=0.0)
     samples = sum(state.samples for state in ranks)
     metrics = follower.evaluations[-1]["metrics"] if follower.evaluations else {}
+    training_loss = next((state.loss for state in ranks if state.loss is not None), None)
     switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
     return Summary(
         run=str(run),
@@ -89,15 +94,15 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
         seed=experiment.training.seed,
         batch=follower.started["batch"],
         accuracy=metrics.get("accuracy"),
-        loss=metrics.get("loss", ranks[0].loss),
+        loss=metrics.get("loss", training_loss),
         metrics=metrics,
-        training_loss=ranks[0].loss,
+        training_loss=training_loss,
         parameters=follower.started["parameters"],
         epochs=samples / follower.started["samples"],
         steps=ranks[0].steps,
         samples=samples,
         seconds=seconds,
-        samples_per_second=samples / seconds,
+        samples_per_second=samples / seconds if seconds else 0.0,
         bytes_sent=sum(end["bytes_sent"] for end in ended),
         messages_sent=sum(end["messages_sent"] for end in ended),
         staleness=_histogram("staleness", ended),
@@ -119,6 +124,19 @@ def summarise(run: Path, experiment: Experiment) -> Summary:
             for state in ranks
         ],
     )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _training_seconds(state: RankState) -> float:
+    """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
+    return float(state.finished["seconds"]) if state.finished else state.last_time - state.first_time
 
 
 def _histogram(name: str, ended: list[dict[str, Any]]) -> dict[str, int] | None:

@@ -21,6 +21,8 @@ __all__ = ["ParameterServer"]
 
 _HEADER, _GRADIENTS, _PARAMETERS = 1, 2, 3
 _PUSH, _FINISH = 0.0, 1.0
+# Servers hear nothing while workers test the model, and a fast worker waits at the end for the slowest one.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ class ParameterServer(Strategy):
         for pending in sends:
             pending.wait()
         for pending, landing, into in arrivals:
-            pending.wait()
+            pending.wait(_PATIENCE if kind == _FINISH or self.bound > 0 else 1.0)
             self.codec.decode(landing, into)
 
     def serve(self, replica: Replica, comm: Transport) -> None:
@@ -180,7 +182,7 @@ class _Server:
 
     def _next_header(self) -> int:
         try:
-            return self._comm.receive(self._header, None, _HEADER)
+            return self._comm.receive(self._header, None, _HEADER, patience=_PATIENCE)
         except PeerTimeout as error:
             missing = sorted(set(range(self._workers)) - self._waiting - self._finished)
             raise PeerTimeout(

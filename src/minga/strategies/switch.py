@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-
-from minga.comm import Transport, all_reduce_mean
+from minga.comm import Transport, all_reduce_sum
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
@@ -57,6 +55,8 @@ class Switch(Strategy):
         for name, least in {"at": 0, "servers": 1, "window": 1, "patience": 1}.items():
             if getattr(self, name) < least:
                 raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.improvement < 1:
+            raise FieldError(("improvement",), f"should be 0 or more and below 1, not {self.improvement:g}")
         self._second()  # its own checks
 
     def _first(self) -> AllReduce:
@@ -83,7 +83,14 @@ class Switch(Strategy):
         return self._second().lockstep(replica) if self._switched(replica) else True
 
     def start(self, replica: Replica, comm: Transport) -> None:
-        replica.state[_KEY] = {"switched_after": 0, "sum": 0.0, "first": None, "best": None, "without_progress": 0}
+        replica.state[_KEY] = {
+            "switched_after": 0,
+            "sum": 0.0,
+            "count": 0,
+            "first": None,
+            "best": None,
+            "without_progress": 0,
+        }
         self._first().start(replica, comm)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
@@ -101,16 +108,18 @@ class Switch(Strategy):
     def _on_plateau(self, replica: Replica, comm: Transport) -> bool:
         """Whether the loss has stopped falling; the same answer on every rank."""
         state: dict[str, Any] = replica.state[_KEY]
-        state["sum"] += replica.loss
+        if replica.fill:  # a rank without samples has no loss
+            state["sum"] += replica.loss
+            state["count"] += 1
         if replica.step % self.window:
             return False
-        loss = torch.tensor([state["sum"] / self.window], dtype=torch.float64)
-        all_reduce_mean(comm, loss)
-        state["sum"] = 0.0
+        total, count = all_reduce_sum(comm, state["sum"], state["count"])
+        loss = total / max(count, 1)
+        state["sum"], state["count"] = 0.0, 0
         if state["first"] is None:
-            state["first"] = state["best"] = float(loss)
-        elif float(loss) < state["best"] - self.improvement * state["first"]:
-            state["best"] = float(loss)
+            state["first"] = state["best"] = loss
+        elif loss < state["best"] - self.improvement * state["first"]:
+            state["best"] = loss
             state["without_progress"] = 0
         else:
             state["without_progress"] += 1
