@@ -31,7 +31,7 @@ ALLOWED = {
     "data": {"errors"},
     "workloads": {"data", "errors", "workload"},
     "buffers": {"comm"},
-    "evaluate": {"comm", "data", "replica", "workload"},
+    "evaluate": {"comm", "data", "errors", "replica", "workload"},
     "experiment": {"config", "errors", "spec", "strategies"},
     "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "trainee"},
 }

@@ -83,7 +83,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> Cluster:
     speed = st.floats(0, 1, exclude_min=True)
     return Cluster(
         nodes=nodes,
-        device=draw(st.sampled_from(["cpu", "cuda"])),
+        device="cpu",
         threads=draw(st.integers(1, 64)),
         speeds=draw(st.just(()) | st.tuples(*[speed] * nodes)),
         timeout_seconds=draw(st.floats(0, exclude_min=True, allow_nan=False)),

@@ -52,6 +52,8 @@ class TorchTransport(Transport):
         self._offset = 0
         self._background = BackgroundThread(rank, timeout_seconds * 2)
         self._messages = self._shared.group("messages", self._everybody, "cpu")
+        # Everybody is connected now; without this, a rank with nothing to say could leave while others still connect.
+        _Collective(self._messages.barrier(), self._shared, rank, self._everybody).wait()
 
     def _beside(self) -> TorchTransport:
         """The same process and connections, with messages of its own."""

@@ -1,0 +1,45 @@
+"""The form of vectors on the wire."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minga import Cluster, Experiment, Training
+from minga.codecs import CODECS, BFloat16, Codec, Half, Plain
+from minga.comm import all_reduce_mean
+from minga.comm.threads import run_threads
+from minga.comm.transport import Transport
+from minga.testing import train_in_threads
+from minga.testing.problems import blobs
+
+
+@pytest.mark.parametrize(("codec", "precision"), [(Plain(), 0.0), (Half(), 2**-11), (BFloat16(), 2**-8)])
+def test_what_is_decoded_is_what_was_encoded_to_the_codecs_precision(codec: Codec, precision: float) -> None:
+    vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    encoded, decoded = codec.encode(vector), torch.empty_like(vector)
+    space = codec.encoded_like(vector)
+    assert (encoded.shape, encoded.dtype) == (space.shape, space.dtype)
+    codec.decode(encoded, decoded)
+    assert bool(((decoded - vector).abs() <= precision * vector.abs()).all())
+
+
+def test_sums_of_16_bit_floats_do_not_overflow() -> None:
+    def body(comm: Transport) -> float:
+        vector = torch.full((4,), 60_000.0)
+        all_reduce_mean(comm, vector, codec=Half())
+        return float(vector[0])
+
+    assert run_threads(4, body) == [pytest.approx(60_000, rel=1e-3)] * 4
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("strategy", ["ring", "native", "ps:mode=sync,servers=2", "ps:mode=async", "switch:at=5"])
+def test_every_codec_works_with_every_strategy(name: str, strategy: str) -> None:
+    spec = f"{strategy}{',' if ':' in strategy else ':'}codec={name}"
+    experiment = Experiment(workload="blobs", strategy=spec, cluster=Cluster(nodes=3), training=Training(steps=40))
+    replicas = train_in_threads(experiment, blobs())[:3]
+    assert all(torch.equal(replica.parameters, replicas[0].parameters) for replica in replicas)
+    inputs, targets = blobs().train[:]
+    with torch.no_grad():
+        assert float(torch.nn.functional.cross_entropy(replicas[0].model(inputs), targets)) < 0.6
