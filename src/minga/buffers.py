@@ -5,11 +5,13 @@ Ranks see different samples, so their statistics drift apart; they agree at eval
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from minga.comm import Transport, all_reduce_sum, broadcast
+from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
 
 __all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
@@ -18,16 +20,22 @@ __all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
 def take_buffers_of_first_rank(model: nn.Module, comm: Transport) -> None:
     """Everybody starts from rank 0's buffers and frozen weights."""
     if comm.size > 1:
-        for tensor in _untrained(model):
-            _take_first(tensor, comm)
+        _take_first(_untrained(model), comm)
 
 
-def _take_first(tensor: Tensor, comm: Transport) -> None:
-    flat = tensor.detach().reshape(-1).contiguous()
-    wire = flat.to(torch.uint8) if flat.dtype == torch.bool else flat.clone()
-    broadcast(comm, wire)
-    if comm.rank:
-        tensor.data = wire.view(tensor.shape).to(tensor.dtype)
+def _take_first(tensors: list[Tensor], comm: Transport) -> None:
+    """One message for each type of number, however many tensors there are."""
+    by_type: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        by_type[tensor.dtype].append(tensor)
+    for dtype, alike in by_type.items():
+        wire = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
+        wire = wire.to(torch.uint8) if dtype == torch.bool else wire
+        broadcast(comm, wire)
+        if comm.rank:
+            parts = torch.split(wire, [tensor.numel() for tensor in alike])
+            for tensor, part in zip(alike, parts, strict=True):
+                tensor.data = part.view(tensor.shape).to(dtype).clone()
 
 
 def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
@@ -46,13 +54,11 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
         if norm.running_mean is not None and norm.running_var is not None:
             between = (square - norm.running_mean.square()).clamp_(min=0)
             norm.running_var.add_(between)
-    for tensor in _untrained(model):
-        if tensor.is_floating_point():
-            continue
-        if tensor.numel() == 1:
-            tensor.detach().fill_(_largest(float(tensor), comm))
-        else:
-            _take_first(tensor, comm)
+    others = [tensor for tensor in _untrained(model) if not tensor.is_floating_point()]
+    counters = [tensor for tensor in others if tensor.numel() == 1]
+    for counter, value in zip(counters, _largest([float(counter) for counter in counters], comm), strict=True):
+        counter.detach().fill_(value)
+    _take_first([tensor for tensor in others if tensor.numel() != 1], comm)
 
 
 def _untrained(model: nn.Module) -> list[Tensor]:
@@ -75,8 +81,9 @@ def _mean_over_ranks(tensors: list[Tensor], comm: Transport) -> list[Tensor]:
     return [part.view(tensor.shape).to(tensor.device) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-def _largest(value: float, comm: Transport) -> float:
-    """The maximum over ranks, from sums alone: each rank puts its value at its own place."""
-    places = [0.0] * comm.size
-    places[comm.rank] = value
-    return max(all_reduce_sum(comm, *places))
+def _largest(values: list[float], comm: Transport) -> list[float]:
+    """The maximum of each over ranks, from sums alone: each rank puts its values into its own row."""
+    table = torch.zeros(comm.size, len(values), dtype=torch.float64)
+    table[comm.rank] = torch.tensor(values, dtype=torch.float64)
+    tree(comm, table.view(-1))
+    return [float(value) for value in table.amax(dim=0)] if values else []
