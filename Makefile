@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test check bench chaos clean environment
 
 demo: environment  ## train the embedded digits on one node and on two, and compare
-	$(BIN)/minga compare digits --nodes 2 \
+	$(BIN)/minga compare digits --nodes 2 --batch 64 \
 	  --strategy single --strategy native --strategy ring --strategy halving_doubling \
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
 

@@ -15,10 +15,12 @@ __all__ = ["comparison_table"]
 def comparison_table(summaries: Sequence[Summary]) -> Table:
     """A row for each run; the speed is relative to the first run on one node."""
     baseline = next((summary for summary in summaries if summary.nodes == 1), None)
-    table = Table(title="one run each: differences of a few percent are noise", title_style="dim", header_style="bold")
-    table.add_column("strategy")
-    for name in ("nodes", "accuracy", "loss", "steps", "time", "samples/s", "speed", "waiting", "sent"):
-        table.add_column(name, justify="right")
+    # No frame and short cells: everything fits into 80 columns.
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    table.caption = "One run each: differences of a few percent are noise. Speed is samples/s relative to one node."
+    table.add_column("strategy", overflow="fold")
+    for name in ("nodes", "accuracy", "time", "samples/s", "speed", "waiting", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         workers = [rank for rank in summary.ranks if rank.samples]
         waiting = sum(rank.wait_seconds for rank in workers) / len(workers) / summary.seconds
@@ -27,8 +29,6 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
             summary.strategy,
             str(summary.nodes),
             percent(summary.accuracy),
-            f"{summary.loss:.4f}" if summary.loss is not None else "-",
-            f"{summary.steps:,}",
             duration(summary.seconds),
             f"{summary.samples_per_second:,.0f}",
             speed,
