@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from minga.codecs import CODECS, BFloat16, Codec, Half, Plain
@@ -266,7 +266,7 @@ def from_table(table: dict[str, Any]) -> Strategy:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_every_strategy_comes_back_from_its_description(name: str, own: Path, data: st.DataObject) -> None:
     strategy = from_table(data.draw(tables(name, STRATEGIES[name], codecs_with(own))))
     again = parse(Strategy, describe(strategy))
