@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 
 from minga.cli.options import JsonOption
 
@@ -36,8 +37,8 @@ def strategies(as_json: JsonOption = False) -> None:
             console.print(f"[bold]{entry['name']}[/]  {escape(entry['summary'])}", highlight=False)
             for field in entry["fields"]:
                 default = "" if field["default"] is None else f" = {field['default']}"
-                text = f"    {field['name']}{default}  [dim]{escape(field['type'])}: {escape(field['about'])}[/]"
-                console.print(text, highlight=False)
+                text = f"{field['name']}{default}  [dim]{escape(field['type'])}: {escape(field['about'])}[/]"
+                console.print(Padding(text, (0, 0, 0, 4)), highlight=False)
     console.print("Use: minga train digits --nodes 2 --strategy ps:mode=ssp,staleness=3 --codec half", highlight=False)
 
 

@@ -20,7 +20,7 @@ _KEY = "switch"
 
 @dataclass(frozen=True, kw_only=True)
 class Switch(Strategy):
-    """All-reduce first, then a parameter server, without a restart (Buenos Aires, 2024).
+    """All-reduce first, then a parameter server, without a restart (the strategy switch of O.N.O., Buenos Aires).
 
     Early, when every step moves far, all ranks train in step, the later servers too. From step `at`, or when the
     loss stops falling, the last `servers` ranks become servers: they have the parameters and the optimizer's state
