@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 
-from minga import Cluster, Experiment, Training, run
+from minga import Cluster, Experiment, Training, Workload, run
 from minga.config import FieldError
 from minga.strategies import ParameterServer
 from minga.testing import train_in_threads
@@ -83,3 +86,31 @@ def test_impossible_settings(fields: dict[str, object], message: str) -> None:
 def test_more_servers_than_workers_can_not_live_beside_them() -> None:
     with pytest.raises(FieldError, match="3 servers can't live beside 2 workers"):
         Experiment(workload="digits", strategy="ps:servers=3,placement=beside", cluster=Cluster(nodes=2))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "least", "most"),
+    [
+        ("ps:mode=sync", 5, 5),
+        ("ps:mode=async,damping=workers", 5, 5),
+        ("ps:mode=async", 2, 5),  # gradients that are very late count less
+        ("ps:mode=async,damping=none", 20, 20),
+    ],
+)
+def test_an_asynchronous_round_moves_as_far_as_a_synchronous_step(strategy: str, least: float, most: float) -> None:
+    """The gradient is always 1 and the learning rate too: 5 steps of 4 workers should move the weight by 5."""
+    ones = TensorDataset(torch.ones(160, 1, dtype=torch.float64), torch.zeros(160))
+    workload = Workload(
+        name="slope",
+        model=lambda: nn.Linear(1, 1, bias=False).double(),
+        train=ones,
+        loss=lambda outputs, targets: outputs.mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+    )
+    experiment = Experiment(
+        workload="slope", strategy=strategy, cluster=Cluster(nodes=4), training=Training(steps=5, batch=8)
+    )
+    torch.manual_seed(0)
+    start = float(workload.model().weight)  # type: ignore[arg-type]
+    moved = start - float(train_in_threads(experiment, workload)[0].parameters)
+    assert least - 1e-9 <= moved <= most + 1e-9
