@@ -29,10 +29,12 @@ ALLOWED = {
     "strategies": {"codecs", "comm", "config", "errors", "layout", "replica", "spec"},
     "measure": {"comm", "errors"},
     "data": {"errors"},
+    "units": {"errors"},
+    "network": {"config", "units"},
     "workloads": {"data", "errors", "workload"},
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
-    "experiment": {"config", "errors", "spec", "strategies"},
+    "experiment": {"config", "errors", "network", "spec", "strategies"},
     "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "trainee"},
 }
 TOP = {"cli", "web", "report", "launch", "runner", "own_loop", "testing"}

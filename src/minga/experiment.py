@@ -26,10 +26,11 @@ import tomli_w
 
 from minga.config import Config, FieldError, build
 from minga.errors import ConfigError
+from minga.network import Network
 from minga.spec import Named, describe
 from minga.strategies import AllReduce, Single, Strategy
 
-__all__ = ["Cluster", "Experiment", "Training", "load", "with_overrides"]
+__all__ = ["Cluster", "Experiment", "Measuring", "Training", "load", "with_overrides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,15 @@ class Cluster(Config):
 
     speeds: tuple[float, ...] = ()
     """Pretended relative speed of each node, such as 1,1,0.25 (the last one four times slower); empty: all equal."""
+
+    network: Network | None = None
+    """Hosts with a network of their own, shaped like this (None: processes on the loopback of this machine)."""
+
+    cpu: tuple[float, ...] = ()
+    """Cores' worth of time for each host, such as 1,0.5; one value holds for all hosts; empty: no limit."""
+
+    pin: bool = False
+    """Keep each host on one core (host i on core i modulo their number)."""
 
     timeout_seconds: float = 120.0
     """How long any rank waits for another before it gives up."""
@@ -71,6 +81,8 @@ class Cluster(Config):
             )
         if any(not 0 < speed <= 1 for speed in self.speeds):
             raise FieldError(("speeds",), f"should be above 0 and at most 1, not {list(self.speeds)}")
+        if any(not 0.01 <= share <= 1024 for share in self.cpu):
+            raise FieldError(("cpu",), f"should be cores for each host, 0.01 or more, not {list(self.cpu)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +100,9 @@ class Training(Config):
     batch: int | None = None
     """Samples of each node in a step (default: the workload's own number)."""
 
+    total_batch: int | None = None
+    """Samples of all nodes together in a step, instead of `batch`: more nodes then do the same steps, divided."""
+
     seed: int = 0
     """Decides initial parameters, the order of the data, dropout."""
 
@@ -97,13 +112,28 @@ class Training(Config):
     learning_rate: float | None = None
     """Instead of the workload's own."""
 
+    learning_rate_rule: Literal["constant", "linear", "sqrt"] = "constant"
+    """How the learning rate grows with the batch of all nodes, relative to what one node alone would take in a step."""
+
     evaluate_every: int = 1
     """Epochs between evaluations (0: only at the end)."""
 
     def check(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise FieldError(("steps",), f"give epochs ({self.epochs}) or steps ({self.steps}), not both")
-        for name, least in {"epochs": 1, "steps": 1, "batch": 1, "seed": 0, "evaluate_every": 0}.items():
+        if self.batch is not None and self.total_batch is not None:
+            raise FieldError(
+                ("total_batch",),
+                f"give batch ({self.batch}, of each node) or total_batch ({self.total_batch}), not both",
+            )
+        for name, least in {
+            "epochs": 1,
+            "steps": 1,
+            "batch": 1,
+            "total_batch": 1,
+            "seed": 0,
+            "evaluate_every": 0,
+        }.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise FieldError((name,), f"should be at least {least}, not {value}")
@@ -111,6 +141,29 @@ class Training(Config):
             raise FieldError(("seed",), f"should be below {1 << 31}, not {self.seed}")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise FieldError(("learning_rate",), f"should be more than 0, not {self.learning_rate:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Config):
+    """How the use of processor, memory, network and energy is measured."""
+
+    kind = "measuring"
+
+    interval_seconds: float = 0.5
+    """Time between two samples (0: none are taken)."""
+
+    idle_watts: float = 5.0
+    """Of a host that does nothing; only for estimates, where no energy counter can be read."""
+
+    core_watts: float = 10.0
+    """What a busy core adds to that; only for estimates, where no energy counter can be read."""
+
+    def check(self) -> None:
+        for name in ("interval_seconds", "idle_watts", "core_watts"):
+            if not 0 <= getattr(self, name) < 1e6:
+                raise FieldError((name,), f"should be at least 0, not {getattr(self, name):g}")
+        if 0 < self.interval_seconds < 0.05:
+            raise FieldError(("interval_seconds",), f"should be 0 or at least 0.05, not {self.interval_seconds:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +187,9 @@ class Experiment(Config):
     training: Training = field(default_factory=Training)
     """How long, with which batches, from which seed."""
 
+    measuring: Measuring = field(default_factory=Measuring)
+    """How the use of processor, memory, network and energy is measured."""
+
     runs: str = "runs"
     """The directory that gets a directory for this run."""
 
@@ -143,6 +199,16 @@ class Experiment(Config):
         native = isinstance(strategy, AllReduce) and strategy.collective == "native"
         if self.cluster.device == "cuda" and not (native or isinstance(strategy, Single)):
             raise FieldError(("cluster", "device"), "on GPUs only 'single' and 'native' are supported so far")
+        if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
+            sizes = sorted({1, self.cluster.nodes, self.hosts})
+            raise FieldError(
+                ("cluster", "cpu"), f"should have {' or '.join(map(str, sizes))} values, not {len(self.cluster.cpu)}"
+            )
+        if self.cluster.network is not None:
+            try:
+                self.cluster.network.check_hosts(self.hosts)
+            except FieldError as error:
+                raise error.inside("network").inside("cluster") from None
 
     @property
     def chosen_strategy(self) -> Strategy:
@@ -155,6 +221,12 @@ class Experiment(Config):
     def ranks(self) -> int:
         """Workers and servers."""
         return self.cluster.nodes + self.chosen_strategy.server_ranks
+
+    @property
+    def hosts(self) -> int:
+        """Machines: one for each worker, and one for each server that does not live beside a worker."""
+        strategy = self.chosen_strategy
+        return self.cluster.nodes + (0 if strategy.servers_beside_workers else strategy.server_ranks)
 
     def to_toml(self) -> str:
         """The experiment as TOML, which `load` reads back to an equal one."""
@@ -169,6 +241,9 @@ def _table(config: Config) -> dict[str, Any]:
             table[entry.name] = describe(value)
         elif isinstance(value, Config):
             table[entry.name] = _table(value)
+        elif isinstance(value, dict):
+            if value:
+                table[entry.name] = {key: _table(item) for key, item in value.items()}
         elif isinstance(value, tuple):
             table[entry.name] = list(value)
         elif value is not None:

@@ -47,10 +47,10 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
 
         replica.step += 1
         with spans.span("data"):
-            share = order.take(comm.rank, trainers, trainee.batch)
+            share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
             batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
             trainee.schedule_learning_rate()
-        replica.weight, replica.fill = share.weight, len(share.indices) / trainee.batch
+        replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
         began = comm.now()
         replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
         if speed < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,9 @@ class Trainee:
     order: Order
     device: torch.device
     batch: int
+    """Samples of this rank in a full step; where they don't divide evenly, the larger number."""
+    total_batch: int | None
+    """Samples of all ranks in a full step, where that is fixed; otherwise it is `batch` times their number."""
     epochs: int | None
     steps: int | None
     base_learning_rates: list[float] = field(default_factory=list)
@@ -38,6 +42,10 @@ class Trainee:
             return self.replica.step / self.steps
         assert self.epochs is not None
         return self.order.progress / self.epochs
+
+    def share_of(self, trainers: int) -> float:
+        """Samples of a rank in a full step, on average."""
+        return self.batch if self.total_batch is None else self.total_batch / trainers
 
     def loss_of(self, batch: Any) -> Tensor:
         outputs, targets = self.workload.predict(self.replica.model, batch)
@@ -59,9 +67,17 @@ def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: 
     torch.manual_seed(settings.seed)
     model = workload.model().to(device)
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
-    if settings.learning_rate is not None:
-        for group in optimizer.param_groups:
+    nodes = experiment.cluster.nodes
+    batch = settings.batch or workload.batch
+    if settings.total_batch is not None:
+        batch = -(-settings.total_batch // nodes)
+    # With a fixed total batch, one node alone would have the same: nothing grows.
+    growth = 1 if settings.total_batch is not None else nodes
+    factor = {"constant": 1.0, "linear": growth, "sqrt": math.sqrt(growth)}[settings.learning_rate_rule]
+    for group in optimizer.param_groups:
+        if settings.learning_rate is not None:
             group["lr"] = settings.learning_rate
+        group["lr"] *= factor
     replica = Replica(model, optimizer, spans=spans)
     replica.rank = rank
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
@@ -70,7 +86,8 @@ def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: 
         replica=replica,
         order=Order(length(workload.train), settings.seed, drop_last=settings.drop_last),
         device=device,
-        batch=settings.batch or workload.batch,
+        batch=batch,
+        total_batch=settings.total_batch,
         epochs=None if settings.steps is not None else settings.epochs or workload.epochs,
         steps=settings.steps,
         base_learning_rates=replica.learning_rates,

@@ -39,14 +39,18 @@ class Order:
         self._indices = torch.empty(0, dtype=torch.int64)
         self._indices_of = -1
 
-    def take(self, rank: int, workers: int, batch: int) -> Share:
-        """The share of `rank` in the next global batch of `workers` x `batch`; it never reaches into the next epoch."""
-        total = min(workers * batch, self.samples - self.offset)
+    def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
+        """The share of `rank` in the next global batch, which never reaches into the next epoch.
+
+        It has `total` samples, by default `workers` x `batch`.
+        """
+        asked = total or workers * batch
+        total = min(asked, self.samples - self.offset)
         start, stop = total * rank // workers, total * (rank + 1) // workers
         indices = self._order_of(self.epoch)[self.offset + start : self.offset + stop]
         self.offset += total
         left = self.samples - self.offset
-        if left == 0 or (self._drop_last and left < workers * batch):
+        if left == 0 or (self._drop_last and left < asked):
             self.next_epoch()
         return Share(indices, (stop - start) * workers / total, total)
 

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["Evaluated", "Event", "Failed", "Finished", "Serving", "Started", "Stepped", "event_files", "read_events"]
+__all__ = [
+    "Evaluated",
+    "Event",
+    "Failed",
+    "Finished",
+    "Powered",
+    "Sampled",
+    "Serving",
+    "Started",
+    "Stepped",
+    "event_files",
+    "read_events",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +80,36 @@ class Stepped(Event):
     bytes_sent: int
     """Since the start."""
     messages_sent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Event):
+    """What a rank's process used since the last sample, or since it began to train."""
+
+    event = "sample"
+    seconds: float
+    """Since the last sample."""
+    cpu_seconds: float
+    memory_bytes: int
+    """Resident now."""
+    bytes_received: int | None
+    """Through the interfaces of the rank's host, headers included; None where ranks share them."""
+    bytes_sent: int | None
+    watts: float
+    """On average since the last sample."""
+    estimated: bool
+    """Whether `watts` is computed from the CPU time instead of read from a counter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Powered(Event):
+    """What the whole machine's counters say, in a file of their own; only where there are counters."""
+
+    event = "power"
+    seconds: float
+    """Since the last sample."""
+    watts: dict[str, float]
+    """By device, such as package-0 or gpu-0: on average since the last sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
