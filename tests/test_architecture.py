@@ -31,6 +31,7 @@ ALLOWED = {
     "data": {"errors"},
     "units": {"errors"},
     "network": {"config", "units"},
+    "lab": {"config", "errors", "measure", "network"},
     "workloads": {"data", "errors", "workload"},
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},

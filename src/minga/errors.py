@@ -10,6 +10,7 @@
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
         ├── RankFailed               the launcher's word on the rank that failed first
+        ├── LabError                 no lab can be made here, or one is gone
         ├── PortBusy                 somebody else listens on the port that was asked for
         └── UnsupportedError         this transport or device can't do that
 
@@ -26,6 +27,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DivergedError",
+    "LabError",
     "MingaError",
     "PeerLost",
     "PeerTimeout",
@@ -82,6 +84,10 @@ class RankFailed(RunError):
         super().__init__(message)
         self.rank = rank
         self.traceback = traceback
+
+
+class LabError(RunError):
+    """No lab can be made here, or one is gone."""
 
 
 class PortBusy(RunError):

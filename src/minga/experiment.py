@@ -228,6 +228,11 @@ class Experiment(Config):
         strategy = self.chosen_strategy
         return self.cluster.nodes + (0 if strategy.servers_beside_workers else strategy.server_ranks)
 
+    @property
+    def in_lab(self) -> bool:
+        """Whether it runs on hosts of a lab: with a network or shares of the CPU of their own."""
+        return self.cluster.network is not None or bool(self.cluster.cpu) or self.cluster.pin
+
     def to_toml(self) -> str:
         """The experiment as TOML, which `load` reads back to an equal one."""
         return tomli_w.dumps(_table(self))

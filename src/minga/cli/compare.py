@@ -10,14 +10,18 @@ from rich.console import Console
 
 from minga.cli.execute import execute
 from minga.cli.options import (
+    BandwidthOption,
     BatchOption,
+    CpuOption,
     DataOption,
+    DelayOption,
     EpochsOption,
     JsonOption,
     RunsOption,
     SeedOption,
     SetOption,
     StepsOption,
+    TotalBatchOption,
     experiment_from,
 )
 
@@ -40,6 +44,10 @@ def compare(
     epochs: EpochsOption = None,
     steps: StepsOption = None,
     batch: BatchOption = None,
+    total_batch: TotalBatchOption = None,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    cpu: CpuOption = None,
     seed: SeedOption = None,
     data: DataOption = None,
     runs: RunsOption = None,
@@ -63,6 +71,10 @@ def compare(
             epochs=epochs,
             steps=steps,
             batch=batch,
+            total_batch=total_batch,
+            bandwidth=bandwidth,
+            delay=delay,
+            cpu=cpu.partition(",")[0] if cpu and spec == "single" else cpu,
             seed=seed,
             data=data,
             runs=runs,

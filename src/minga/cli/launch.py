@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from minga.cli.execute import print_summary
-from minga.cli.options import CodecOption, JsonOption, RunsOption, SetOption, StrategyOption, experiment_from
+from minga.cli.options import (
+    BandwidthOption,
+    CodecOption,
+    CpuOption,
+    DelayOption,
+    JsonOption,
+    RunsOption,
+    SetOption,
+    StrategyOption,
+    experiment_from,
+)
 
 __all__ = ["register"]
 
@@ -25,6 +35,9 @@ def launch(
     nodes: Annotated[int, typer.Option("--nodes", "-n", help="Workers; servers come on top.")] = 2,
     strategy: StrategyOption = None,
     codec: CodecOption = None,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    cpu: CpuOption = None,
     runs: RunsOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
@@ -39,7 +52,17 @@ def launch(
     """
     from minga.launch.scripts import run_script
 
-    experiment = experiment_from(str(script), nodes=nodes, strategy=strategy, codec=codec, runs=runs, settings=settings)
+    experiment = experiment_from(
+        str(script),
+        nodes=nodes,
+        strategy=strategy,
+        codec=codec,
+        bandwidth=bandwidth,
+        delay=delay,
+        cpu=cpu,
+        runs=runs,
+        settings=settings,
+    )
     summary = run_script(experiment, script, arguments or [], show=not as_json)
     if as_json:
         print(json.dumps(summary.to_dict() if summary else {}))

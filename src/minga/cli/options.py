@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from minga.experiment import Experiment
 
 __all__ = [
+    "BandwidthOption",
     "BatchOption",
     "CodecOption",
+    "CpuOption",
     "DataOption",
+    "DelayOption",
     "EpochsOption",
     "JsonOption",
     "NodesOption",
@@ -24,6 +27,7 @@ __all__ = [
     "SetOption",
     "StepsOption",
     "StrategyOption",
+    "TotalBatchOption",
     "experiment_from",
 ]
 
@@ -40,6 +44,16 @@ CodecOption = Annotated[
 EpochsOption = Annotated[int | None, typer.Option(help="Passes over the data.")]
 StepsOption = Annotated[int | None, typer.Option(help="Steps of every worker, instead of epochs.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", "-b", help="Samples of each node in a step.")]
+TotalBatchOption = Annotated[
+    int | None, typer.Option("--total-batch", help="Samples of all nodes together in a step, instead of --batch.")
+]
+BandwidthOption = Annotated[
+    str | None, typer.Option(metavar="RATE", help="Run in a lab, on hosts with such links: 10mbit, 1gbit.")
+]
+DelayOption = Annotated[str | None, typer.Option(metavar="TIME", help="Run in a lab: one way between hosts, 5ms.")]
+CpuOption = Annotated[
+    str | None, typer.Option(metavar="CORES", help="Run in a lab: cores' worth of time of each host, 0.5 or 1,1,0.5.")
+]
 SeedOption = Annotated[int | None, typer.Option(help="Decides initial parameters, data order, dropout.")]
 DataOption = Annotated[
     str | None, typer.Option(metavar="DIR", help="Directory with data sets; default: environment variable MINGA_DATA.")
@@ -69,6 +83,10 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
         "epochs": "training.epochs",
         "steps": "training.steps",
         "batch": "training.batch",
+        "total_batch": "training.total_batch",
+        "bandwidth": "cluster.network.bandwidth",
+        "delay": "cluster.network.delay",
+        "cpu": "cluster.cpu",
         "seed": "training.seed",
         "data": "data",
         "runs": "runs",
@@ -78,6 +96,9 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
         table.get("training", {}).pop("epochs", None)
     if "training.epochs" in overrides:
         table.get("training", {}).pop("steps", None)
+    for one, other in (("batch", "total_batch"), ("total_batch", "batch")):
+        if f"training.{one}" in overrides:
+            table.get("training", {}).pop(other, None)
     for setting in settings or []:
         path, equals, value = setting.partition("=")
         if not equals:

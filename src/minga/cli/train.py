@@ -9,9 +9,12 @@ import typer
 
 from minga.cli.execute import execute, print_summary
 from minga.cli.options import (
+    BandwidthOption,
     BatchOption,
     CodecOption,
+    CpuOption,
     DataOption,
+    DelayOption,
     EpochsOption,
     JsonOption,
     NodesOption,
@@ -20,6 +23,7 @@ from minga.cli.options import (
     SetOption,
     StepsOption,
     StrategyOption,
+    TotalBatchOption,
     experiment_from,
 )
 
@@ -41,6 +45,10 @@ def train(
     epochs: EpochsOption = None,
     steps: StepsOption = None,
     batch: BatchOption = None,
+    total_batch: TotalBatchOption = None,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    cpu: CpuOption = None,
     seed: SeedOption = None,
     data: DataOption = None,
     runs: RunsOption = None,
@@ -52,6 +60,8 @@ def train(
     Examples:
 
       minga train digits --nodes 4 --strategy ring
+
+      minga train digits --nodes 4 --bandwidth 10mbit --delay 5ms
 
       minga train my.py:workload --nodes 2 --strategy ps:mode=ssp,staleness=3 --epochs 5
 
@@ -65,6 +75,10 @@ def train(
         epochs=epochs,
         steps=steps,
         batch=batch,
+        total_batch=total_batch,
+        bandwidth=bandwidth,
+        delay=delay,
+        cpu=cpu,
         seed=seed,
         data=data,
         runs=runs,

@@ -9,7 +9,6 @@ guard: when its standard input closes because the launcher is gone, however that
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
@@ -20,9 +19,9 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["main"]
+from minga.lab.namespaces import die_with_parent, enter
 
-_PR_SET_PDEATHSIG = 1
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -61,7 +60,9 @@ def _run(job: dict[str, Any]) -> NoReturn:
     code = 1
     try:
         if sys.platform == "linux":  # should the fork server itself be killed
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with_parent()
+        if job.get("place"):
+            enter(job["place"])
         _redirect(Path(job["log"]), job.get("show", False))
         os.environ.update(job.get("environment", {}))
         module, _, function = job["function"].partition(":")

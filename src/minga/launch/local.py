@@ -1,4 +1,4 @@
-"""A run as processes on this machine."""
+"""A run as processes on this machine, on its loopback or on hosts of a lab."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from minga.errors import DataError, RankFailed, RunError, UsageError, WorkloadError
 from minga.experiment import Experiment
-from minga.launch.meeting import hold_meeting
+from minga.launch.hosting import host_ranks, hosting
 from minga.launch.processes import Job, Processes, processes
 from minga.measure.events import event_files, read_events
 from minga.run_directory import log_file
 
-__all__ = ["host_ranks", "launch_local", "see_through"]
+__all__ = ["launch_local", "see_through"]
 
 _TICK_SECONDS = 0.1
 # After a failure, the other ranks get this long to tell theirs: the cause may be among them.
@@ -24,29 +24,25 @@ _LAST_WORDS_SECONDS = 1.0
 
 def launch_local(experiment: Experiment, run: Path, tick: Callable[[], None]) -> None:
     """Train; returns when all ranks are done, raises if one fails. `tick` is called a few times a second."""
-    with hold_meeting(port=experiment.cluster.port) as port:
+    with hosting(experiment, run) as where:
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
                 function="minga.launch.rank:main",
-                arguments={"run": str(run), "ranks": ranks, "port": port},
+                arguments={
+                    "run": str(run),
+                    "ranks": ranks,
+                    "meeting": where.meeting,
+                    "address": where.addresses[index],
+                    "hosts": where.hosts,
+                },
                 log=str(log_file(run, ranks[0])),
+                place=where.places[index],
             )
-            for ranks in host_ranks(experiment)
+            for index, ranks in enumerate(host_ranks(experiment))
         ]
-        with processes(jobs, run / "logs" / "fork-server.log") as started:
+        with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
             see_through(started, run, tick)
-
-
-def host_ranks(experiment: Experiment) -> list[list[int]]:
-    """The ranks of each process: one, or a worker and the server that lives beside it."""
-    nodes, servers = experiment.cluster.nodes, experiment.chosen_strategy.server_ranks
-    workers = [[rank] for rank in range(nodes)]
-    if experiment.chosen_strategy.servers_beside_workers:
-        for server in range(servers):
-            workers[server].append(nodes + server)
-        return workers
-    return workers + [[nodes + server] for server in range(servers)]
 
 
 def see_through(started: Processes, run: Path, tick: Callable[[], None]) -> None:
@@ -70,7 +66,7 @@ def _cause(failed: Mapping[str, int], run: Path) -> Exception:
     causes = [event for event in told if not event["consequence"]]
     if causes:
         return _from_event(min(causes, key=lambda event: float(event["time"])))
-    silent = {name: code for name, code in failed.items() if f"rank {_rank(name)}" not in _names(told)}
+    silent = {name: code for name, code in failed.items() if name not in _names(told)}
     if silent:
         name, code = next(iter(silent.items()))
         return _from_code(name, code, run)
@@ -78,7 +74,8 @@ def _cause(failed: Mapping[str, int], run: Path) -> Exception:
 
 
 def _rank(name: str) -> int:
-    return int(name.removeprefix("rank "))
+    """-1 for a helper."""
+    return int(name.removeprefix("rank ")) if name.startswith("rank ") else -1
 
 
 def _names(told: list[dict[str, Any]]) -> set[str]:
@@ -97,7 +94,7 @@ def _from_event(event: Mapping[str, Any]) -> Exception:
 
 def _from_code(name: str, code: int, run: Path) -> RunError:
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    log = log_file(run, _rank(name))
+    log = log_file(run, _rank(name)) if _rank(name) >= 0 else run / "logs" / f"{name}.log"
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:] if log.is_file() else []
     words = "\n".join(["; its last words:", *last]) if last else " without a word"
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""

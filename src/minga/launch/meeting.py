@@ -6,8 +6,9 @@ torch's `TCPStore` would listen on all interfaces; it is given a socket that lis
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 
 from minga.errors import PortBusy
 
-__all__ = ["hold_meeting", "join_meeting", "own_address_towards"]
+__all__ = ["hold_meeting", "join_meeting", "main", "own_address_towards"]
 
 
 @contextlib.contextmanager
@@ -45,6 +46,13 @@ def hold_meeting(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
         yield chosen
     finally:
         del store
+
+
+def main(arguments: Mapping[str, Any]) -> int:
+    """A process that does nothing but hold a meeting, until it is ended."""
+    with hold_meeting(arguments["address"], arguments["port"]):
+        while True:
+            signal.pause()
 
 
 def join_meeting(address: str, port: int, name: str, timeout_seconds: float) -> Any:

@@ -33,14 +33,18 @@ class Job:
     show: bool = False
     """Whether its output goes to the launcher's own output instead of the log."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    place: Mapping[str, Any] | None = None
+    """The host of a lab that it moves to; see `lab.namespaces.enter`."""
+    helper: bool = False
+    """Whether others need it, so that nobody waits for its end; it is ended with them."""
 
 
 class Processes:
     """Running jobs."""
 
-    def __init__(self, guard: subprocess.Popen[bytes], jobs: int) -> None:
+    def __init__(self, guard: subprocess.Popen[bytes], jobs: list[Job]) -> None:
         self._guard = guard
-        self._left = jobs
+        self._awaited = {job.name for job in jobs if not job.helper}
         self._rest = b""
         assert guard.stdout is not None
         os.set_blocking(guard.stdout.fileno(), False)
@@ -50,7 +54,7 @@ class Processes:
 
     @property
     def running(self) -> bool:
-        return self._left > 0
+        return bool(self._awaited)
 
     def wait(self, seconds: float) -> list[tuple[str, int]]:
         """Name and exit code (minus the signal's number, if one ended it) of jobs that end within `seconds`."""
@@ -65,9 +69,9 @@ class Processes:
                     self.pids[message["started"]] = message["pid"]
                 else:
                     ended.append((message["ended"], message["code"]))
-            if not chunk and self._left > len(ended):
+            self._awaited -= {name for name, _ in ended}
+            if not chunk and self._awaited:
                 raise RunError("the process that guards the ranks ended by itself; its last words are in the log")
-        self._left -= len(ended)
         return ended
 
     def close(self) -> None:
@@ -95,7 +99,7 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
         )
     for descriptor in kept:
         os.close(descriptor)
-    started = Processes(guard, len(jobs))
+    started = Processes(guard, jobs)
     try:
         assert guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log

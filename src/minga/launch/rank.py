@@ -31,7 +31,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     directory = Path(arguments["run"])
     experiment = load(directory / "experiment.toml")
     torch.set_num_threads(experiment.cluster.threads)
-    hosted = [_Rank(experiment, directory, rank, arguments["port"]) for rank in arguments["ranks"]]
+    hosted = [_Rank(experiment, directory, rank, arguments) for rank in arguments["ranks"]]
     # The worker is built last, so that no other model draws from its random numbers.
     for rank in reversed(hosted):
         rank.build()
@@ -55,11 +55,11 @@ def _run_or_end(rank: _Rank) -> None:
 class _Rank:
     """One rank in this process."""
 
-    def __init__(self, experiment: Experiment, directory: Path, rank: int, port: int) -> None:
+    def __init__(self, experiment: Experiment, directory: Path, rank: int, arguments: Mapping[str, Any]) -> None:
         self._experiment = experiment
         self._directory = directory
         self._rank = rank
-        self._port = port
+        self._arguments = arguments
         self._recorder = Recorder(event_file(directory, rank))
         self._trainee: Trainee | None = None
         self.failed = False
@@ -84,13 +84,15 @@ class _Rank:
     def _train(self) -> None:
         assert self._trainee is not None
         cluster = self._experiment.cluster
-        store = join_meeting("127.0.0.1", self._port, self._directory.name, cluster.timeout_seconds)
+        address, port = self._arguments["meeting"]
+        store = join_meeting(address, port, self._directory.name, cluster.timeout_seconds)
         transport = TorchTransport(
             store,
             rank=self._rank,
             size=self._experiment.ranks,
-            address="127.0.0.1",
+            address=self._arguments["address"],
             timeout_seconds=cluster.timeout_seconds,
+            hosts=self._arguments["hosts"],
         )
         spans, traffic = self._recorder.spans, self._recorder.traffic
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from minga.errors import ConfigError
 from minga.experiment import Experiment
+from minga.launch.hosting import hosting
 from minga.launch.local import see_through
-from minga.launch.meeting import hold_meeting
 from minga.launch.processes import Job, processes
 from minga.report.summary import Summary, summarise
 from minga.run_directory import log_file, make_run_directory
@@ -24,7 +24,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     if experiment.chosen_strategy.servers_beside_workers:
         raise ConfigError("a script is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
-    with hold_meeting(port=experiment.cluster.port) as port:
+    with hosting(experiment, run) as where:
         jobs = [
             Job(
                 name=f"rank {rank}",
@@ -37,13 +37,14 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
                     "threads": experiment.cluster.threads,
                 },
                 log=str(log_file(run, rank)),
+                place=where.places[rank],
                 show=show and rank == 0,
                 environment={
                     "RANK": str(rank),
                     "WORLD_SIZE": str(experiment.ranks),
                     "LOCAL_RANK": str(rank),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
+                    "MASTER_ADDR": where.meeting[0],
+                    "MASTER_PORT": str(where.meeting[1]),
                     "MINGA_RUN": str(run),
                     **({"MINGA_STRATEGY": describe(experiment.strategy)} if experiment.strategy else {}),
                     "MINGA_TIMEOUT_SECONDS": str(experiment.cluster.timeout_seconds),
@@ -51,6 +52,6 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
             )
             for rank in range(experiment.ranks)
         ]
-        with processes(jobs, run / "logs" / "fork-server.log") as started:
+        with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
             see_through(started, run, lambda: None)
     return summarise(run, experiment)

@@ -1,0 +1,284 @@
+"""`minga lab`: hosts with shaped links on this machine, to look around in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from minga.cli.options import JsonOption
+from minga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minga.lab import Lab, Measured
+    from minga.lab.registry import Record
+
+__all__ = ["register"]
+
+HostsOption = Annotated[int, typer.Option("--hosts", "-n", min=1, max=200, help="How many hosts.")]
+BandwidthOption = Annotated[str | None, typer.Option(metavar="RATE", help="Of each host's link, both ways: 10mbit.")]
+UpOption = Annotated[str | None, typer.Option("--up", metavar="RATE", help="Away from the host, where it differs.")]
+DownOption = Annotated[str | None, typer.Option(metavar="RATE", help="Towards the host, where it differs.")]
+DelayOption = Annotated[str | None, typer.Option(metavar="TIME", help="One way from host to host: 5ms.")]
+JitterOption = Annotated[str | None, typer.Option(metavar="TIME", help="How far a packet's delay may be off: 1ms.")]
+LossOption = Annotated[str | None, typer.Option(metavar="PART", help="Part of the packets that get lost: 1%.")]
+CpuOption = Annotated[str, typer.Option(metavar="CORES", help="Cores' worth of time of each host: 0.5 or 1,0.5.")]
+LabOption = Annotated[
+    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab (default: the newest).")
+]
+
+
+def register(application: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Hosts with shaped links on this machine, to look around in.")
+    for command in (measure, up, shell, change, list_labs, clean):
+        name = {"list_labs": "list"}.get(command.__name__, command.__name__)
+        settings: dict[str, Any] = {"ignore_unknown_options": True} if command is shell else {}
+        group.command(name, context_settings=settings)(command)
+    application.add_typer(group, name="lab")
+
+
+def measure(
+    hosts: HostsOption = 2,
+    bandwidth: BandwidthOption = None,
+    uplink: UpOption = None,
+    down: DownOption = None,
+    delay: DelayOption = None,
+    jitter: JitterOption = None,
+    loss: LossOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a lab, measure its links, remove it: what was asked and what this machine makes of it.
+
+    Exit code 1 if a rate is more than 5 % or a delay more than 2 ms (or 10 %) off.
+
+    Example:
+
+      minga lab measure --hosts 4 --bandwidth 100mbit --delay 20ms
+    """
+    with _lab(hosts, "", bandwidth=bandwidth, up=uplink, down=down, delay=delay, jitter=jitter, loss=loss) as lab:
+        measured = lab.measure()
+    if as_json:
+        print(json.dumps(measured.to_dict()))
+    else:
+        _print(measured)
+    if measured.off:
+        raise typer.Exit(1)
+
+
+def up(
+    hosts: HostsOption = 2,
+    bandwidth: BandwidthOption = None,
+    uplink: UpOption = None,
+    down: DownOption = None,
+    delay: DelayOption = None,
+    jitter: JitterOption = None,
+    loss: LossOption = None,
+    cpu: CpuOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a lab and keep it until Ctrl-C; `minga lab shell h1` in another terminal goes in.
+
+    Example:
+
+      minga lab up --hosts 4 --bandwidth 10mbit --delay 5ms
+    """
+    with _lab(hosts, cpu, bandwidth=bandwidth, up=uplink, down=down, delay=delay, jitter=jitter, loss=loss) as lab:
+        measured = lab.measure()
+        if as_json:
+            print(json.dumps({"lab": lab.name, "hosts": lab.hosts, "measured": measured.to_dict()}), flush=True)
+        else:
+            _print(measured)
+            Console().print(f"{lab.name} is up; minga lab shell h1 goes in, Ctrl-C removes it", highlight=False)
+        while True:
+            time.sleep(60)
+
+
+def shell(
+    host: Annotated[str, typer.Argument(help="h1, h2, ...")],
+    command: Annotated[list[str] | None, typer.Argument(help="Instead of a shell; behind --.")] = None,
+    lab: LabOption = None,
+    hosts: HostsOption = 2,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    cpu: CpuOption = "",
+) -> None:
+    """Open a shell (or run a command) on a host: of a running lab, or of a new one that lasts as long as the shell.
+
+    The options describe the new lab; with one of them, a new one is made in any case. Exit code: the shell's.
+
+    Example:
+
+      minga lab shell h1 --bandwidth 10mbit --delay 5ms -- ip address
+    """
+    from minga.lab.namespaces import enter
+
+    words = command or [os.environ.get("SHELL", "/bin/sh")]
+    environment = {**os.environ, "MINGA_HOST": host, "PS1": rf"{host}:\w\$ "}
+    described = bandwidth is not None or delay is not None or bool(cpu)
+    running = None if described else _find(lab, must=lab is not None)
+    if running is not None:
+        place = _host(running, host)
+        raise typer.Exit(_run(words, environment, lambda: enter(place)))
+    with _lab(hosts, cpu, bandwidth=bandwidth, delay=delay) as made:
+        entering = made.entering(host)
+        if not command:
+            others = ", ".join(f"{name} {place['address']}" for name, place in made.hosts.items())
+            Console(stderr=True).print(f"a new lab, for as long as this shell: {others}", highlight=False)
+        code = _run(words, environment, entering)
+    raise typer.Exit(code)
+
+
+def change(
+    host: Annotated[str, typer.Argument(help="h1, h2, ...")],
+    lab: LabOption = None,
+    bandwidth: BandwidthOption = None,
+    uplink: UpOption = None,
+    down: DownOption = None,
+    delay: DelayOption = None,
+    jitter: JitterOption = None,
+    loss: LossOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the link of a host in a running lab, also while a run uses it. What is not given is unlimited.
+
+    Example:
+
+      minga lab change h1 --bandwidth 1mbit
+    """
+    from minga.config import build
+    from minga.lab.laboratory import change_link
+    from minga.network import Link
+
+    running = _find(lab, must=True)
+    assert running is not None
+    _host(running, host)
+    fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
+    change_link(running, host, build(Link, {name: value for name, value in fields.items() if value is not None}))
+    if as_json:
+        print(json.dumps({"lab": running.name, "host": host, "changed": True}))
+    else:
+        Console().print(f"{running.name}: the link of {host} is changed", highlight=False)
+
+
+def list_labs(as_json: JsonOption = False) -> None:
+    """List the labs that run, with their hosts.
+
+    Example:
+
+      minga lab list --json
+    """
+    from minga.lab import registry
+
+    running = [record for record in registry.records() if record.alive]
+    if as_json:
+        print(json.dumps([{"lab": each.name, "owner": each.owner, "hosts": each.hosts} for each in running]))
+        return
+    if not running:
+        Console().print("no lab is running")
+    for record in running:
+        hosts = ", ".join(f"{name} {place['address']}" for name, place in record.hosts.items())
+        Console().print(f"[bold]{record.name}[/] (process {record.owner}): {hosts}", highlight=False, soft_wrap=True)
+
+
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="Also end labs that are in use.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what labs have left behind whose processes were killed. Labs that are in use stay.
+
+    Example:
+
+      minga lab clean
+    """
+    from minga.lab import registry
+
+    ended = registry.end_all() if everything else []
+    removed = [*ended, *registry.leftovers()]
+    for name in removed:
+        registry.clean(name)
+    if as_json:
+        print(json.dumps({"removed": removed}))
+    else:
+        Console().print(f"removed: {', '.join(removed)}" if removed else "nothing was left behind", highlight=False)
+
+
+def _network(**fields: str | None) -> Any:
+    from minga.config import build
+    from minga.network import Network
+
+    return build(Network, {name: value for name, value in fields.items() if value is not None})
+
+
+def _lab(hosts: int, cpu: str, **fields: str | None) -> Lab:
+    from minga.config import build
+    from minga.experiment import Cluster
+    from minga.lab import Lab
+
+    shares = build(Cluster, {"cpu": cpu}).cpu if cpu else ()
+    if len(shares) not in (0, 1, hosts):
+        raise ConfigError(f"--cpu should have one value, or one for each of the {hosts} hosts, not {len(shares)}")
+    return Lab(_network(**fields), hosts, cpu=shares)
+
+
+def _find(name: str | None, *, must: bool) -> Record | None:
+    from minga.lab import registry
+
+    running = [record for record in registry.records() if record.alive]
+    if name is not None:
+        chosen = [record for record in running if record.name == name]
+        if not chosen:
+            there = ", ".join(record.name for record in running) or "none"
+            raise ConfigError(f"no lab {name!r} is running; running: {there}")
+        return chosen[0]
+    if must and not running:
+        raise ConfigError("no lab is running; minga lab up makes one")
+    return running[-1] if running else None
+
+
+def _host(record: Record, host: str) -> dict[str, Any]:
+    if host not in record.hosts:
+        raise ConfigError(f"{record.name} has no host {host!r}; it has {', '.join(record.hosts)}")
+    return record.hosts[host]
+
+
+def _run(words: list[str], environment: dict[str, str], entering: Any) -> int:
+    try:
+        return subprocess.run(words, env=environment, preexec_fn=entering, check=False).returncode
+    except FileNotFoundError:
+        raise ConfigError(f"there is no command {words[0]!r}") from None
+
+
+def _print(measured: Measured) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("link")
+    for name in ("up asked", "measured", "down asked", "measured", "delay asked", "measured"):
+        table.add_column(name, justify="right")
+    for link in measured.links:
+        table.add_row(
+            link["host"],
+            _rate(link["up_asked"]),
+            _rate(link["up_measured"]),
+            _rate(link["down_asked"]),
+            _rate(link["down_measured"]),
+            _milliseconds(link["delay_asked"]),
+            _milliseconds(link["delay_measured"]),
+        )
+    console = Console()
+    console.print(table)
+    console.print("Rates are TCP payload in Mbit/s; delays are one way, in ms.", style="dim")
+    for words in measured.off:
+        console.print(f"off: {words}", style="yellow", highlight=False)
+
+
+def _rate(bits_per_second: float | None) -> str:
+    return "-" if bits_per_second is None else f"{bits_per_second / 1e6:,.2f}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.2f}"

@@ -1,0 +1,192 @@
+"""Turns the description of a network into namespaces, cables, rates and delays; run by the keeper.
+
+Each host has a network namespace with one interface, eth0. The switches are bridges in one more namespace, where each
+host's cable ends in an interface with the host's name: nothing of a lab is seen outside of it, and labs can't collide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from minga.lab.agent import Agent, start_agent
+from minga.lab.cpu_shares import CpuShares
+from minga.lab.measurement import Measurement
+from minga.lab.namespaces import die_with_parent
+from minga.lab.relay import Direction, Relay
+from minga.network import Link, Network
+
+__all__ = ["Building"]
+
+_PREFIX = 16
+_SWITCH_ADDRESS = "10.77.255.254"
+
+
+def _address(index: int) -> str:
+    return f"10.77.{(index + 1) // 250}.{(index + 1) % 250}"
+
+
+class Building:
+    """A network that stands until `close`."""
+
+    def __init__(self, name: str, network: Network, *, rootless: bool) -> None:
+        self._network = network
+        self._rootless = rootless
+        self._shares = CpuShares(name)
+        self._agents: dict[str, Agent] = {}
+        self._links: dict[str, Link] = {}
+        self._delayed: dict[str, int] = {}
+        """By cable: the number of its first direction in the relay."""
+        self._directions: list[Direction] = []
+        self._relay: tuple[int, socket.socket] | None = None
+        self.emulation = "none"
+        self.hosts: dict[str, dict[str, Any]] = {}
+        self.switch_place: dict[str, Any] = {}
+
+    def build(self, hosts: int, cpu: Sequence[float], *, pin: bool) -> None:
+        names = [f"h{number}" for number in range(1, hosts + 1)]
+        switch = self._agents["switch"] = start_agent("switch")
+        self._links = {name: self._network.link_of(name) for name in names}
+        between = self._network.between if self._network.sites else None
+        if any(link.delays for link in (*self._links.values(), *([between] if between else []))):
+            self.emulation = "netem" if switch.ask("has_netem") else "relay"
+        cores = sorted(os.sched_getaffinity(0))
+        for site in range(2 if between else 1):
+            switch.ask("make_bridge", name=f"site{site + 1}")
+        for index, name in enumerate(names):
+            agent = self._agents[name] = start_agent(name)
+            self._lay(name, self._links[name], f"site{self._network.site_of(index) + 1}")
+            agent.ask("add_address", name="eth0", address=_address(index), prefix=_PREFIX)
+            share = cpu[index] if index < len(cpu) else cpu[0] if len(cpu) == 1 else None
+            self.hosts[name] = {
+                "address": _address(index),
+                "site": f"site{self._network.site_of(index) + 1}",
+                "namespaces": self._namespaces(agent),
+                "cgroup": None if share is None else str(self._shares.grant(name, share)),
+                "cores": [cores[index % len(cores)]] if pin else [],
+            }
+        if between:
+            self._join_sites(between)
+            if between.loss:
+                for agent in (self._agents[name] for name in names):
+                    agent.ask("cut_segments", name="eth0")
+        switch.ask("add_address", name="site1", address=_SWITCH_ADDRESS, prefix=_PREFIX)
+        for place in self.hosts.values():
+            if place["site"] == "site2":  # the switch has one address, and answers each host at its own site
+                switch.ask("add_route", destination=place["address"], name="site2")
+        self.switch_place = {"address": _SWITCH_ADDRESS, "namespaces": self._namespaces(switch)}
+        if self._directions:
+            self._start_relay()
+
+    def _namespaces(self, agent: Agent) -> list[str]:
+        kinds = ("user", "net") if self._rootless else ("net",)
+        return [f"/proc/{agent.pid}/ns/{kind}" for kind in kinds]
+
+    def _lay(self, name: str, link: Link, bridge: str) -> None:
+        """A host's cable: `eth0` there, the host's name at the switch."""
+        host, switch = self._agents[name], self._agents["switch"]
+        if link.delays and self.emulation == "relay":
+            near, far = _tap(host, "eth0"), _tap(switch, name)
+            self._delayed[name] = len(self._directions)
+            # Only what leaves the host is delayed: one way from any host to any other then takes `delay`.
+            self._directions += [
+                Direction(near, far, link.delay, link.jitter, link.loss),
+                Direction(far, near),
+            ]
+        else:
+            switch.ask("make_pair", name=name, other="eth0", pid=host.pid)
+        switch.ask("join_bridge", name=name, bridge=bridge)
+        if link.loss:
+            host.ask("cut_segments", name="eth0")
+        self._shape(host, "eth0", link.bandwidth_up, link)
+        self._shape(switch, name, link.bandwidth_down, None)
+
+    def _join_sites(self, between: Link) -> None:
+        switch = self._agents["switch"]
+        if between.delays and self.emulation == "relay":
+            first, second = _tap(switch, "to-site2"), _tap(switch, "to-site1")
+            values = (between.delay, between.jitter, between.loss)
+            self._directions += [Direction(first, second, *values), Direction(second, first, *values)]
+        else:
+            switch.ask("make_pair", name="to-site2", other="to-site1", pid=None)
+        switch.ask("join_bridge", name="to-site2", bridge="site1")
+        switch.ask("join_bridge", name="to-site1", bridge="site2")
+        self._shape(switch, "to-site2", between.bandwidth_up, between)
+        self._shape(switch, "to-site1", between.bandwidth_down, between)
+
+    def _shape(
+        self, agent: Agent, interface: str, rate: float | None, delaying: Link | None, *, change: bool = False
+    ) -> None:
+        netem = None
+        if delaying is not None and delaying.delays and self.emulation == "netem":
+            netem = {"delay": delaying.delay, "jitter": delaying.jitter, "loss": delaying.loss}
+        if rate is not None or netem is not None or change:
+            agent.ask("shape", name=interface, bits_per_second=rate, netem=netem, change=change)
+
+    def _start_relay(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            ours.close()
+            _hurry()
+            try:
+                Relay(self._directions).run(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+        self._relay = (pid, ours)
+        for direction in self._directions:  # they are the relay's now; each one is read from once and written to once
+            os.close(direction.read)
+
+    def change(self, host: str, link: Link) -> None:
+        """Give a host's cable other values while it is in use."""
+        if host not in self._links:
+            raise ValueError(f"there is no host {host!r}; there are {', '.join(self._links)}")
+        if link.delays and host not in self._delayed and self.emulation != "netem":
+            raise ValueError(
+                f"the cable of {host} was laid without a delay; make the lab with a delay to change it later"
+            )
+        self._links[host] = link
+        self._shape(self._agents[host], "eth0", link.bandwidth_up, link, change=True)
+        self._shape(self._agents["switch"], host, link.bandwidth_down, None, change=True)
+        if host in self._delayed and self._relay is not None:
+            values = {"delay": link.delay, "jitter": link.jitter, "loss": link.loss}
+            self._relay[1].send(json.dumps({"direction": self._delayed[host], **values}).encode())
+
+    def measure(self) -> list[dict[str, Any]]:
+        """What each cable really does; see `measurement`."""
+        between = self._network.between if self._network.sites else None
+        return Measurement(self._agents, self._links, self.hosts, _SWITCH_ADDRESS).measure(between)
+
+    def close(self) -> None:
+        """Take everything down; network namespaces go with their last process."""
+        if self._relay is not None:
+            self._relay[1].close()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._relay[0], 0)
+        for agent in self._agents.values():
+            agent.end()
+        self._shares.remove()
+
+
+def _tap(agent: Agent, name: str) -> int:
+    agent.order("open_tap", name=name)
+    _, descriptor = agent.answer_with_descriptor()
+    assert descriptor is not None
+    return descriptor
+
+
+def _hurry() -> None:
+    """Let the relay run when a packet is due, whatever the hosts compute: it needs little, but on time."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -10)

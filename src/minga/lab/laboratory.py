@@ -1,0 +1,202 @@
+"""Hosts on this machine, with a network between them that is as slow as you like.
+
+    with Lab(Network(bandwidth="10mbit", delay="5ms"), hosts=4) as lab:
+        print(lab.measure().bandwidth_measured)
+        subprocess.run(["ip", "address"], preexec_fn=lab.entering("h1"))
+        lab.change("h1", Link(bandwidth="1mbit"))
+
+Whatever happens inside, nothing of the lab is left afterwards; also not if this process is killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import IO, Any, Self
+
+from minga.errors import ConfigError, LabError
+from minga.lab import registry
+from minga.lab.namespaces import enter
+from minga.lab.rights import check_rights
+from minga.network import Link, Network
+
+__all__ = ["Lab", "Measured", "change_link"]
+
+_LONGEST = 1 << 16
+_PATIENCE_SECONDS = 120.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What the links of a lab were asked to do and what they do: bits of TCP payload per second, seconds one way."""
+
+    bandwidth_asked: float | None
+    """Of the slowest link, in its slower direction."""
+    bandwidth_measured: float
+    """The median of the links that were asked for that."""
+    delay_asked: float
+    """The longest of any host."""
+    delay_measured: float | None
+    """The median of those that were asked for that."""
+    emulation: str
+    """Who delays packets: netem, relay, none."""
+    links: list[dict[str, Any]]
+    """One entry for each host's cable, and one for the cable between two sites."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def off(self) -> list[str]:
+        """Links that don't do what was asked, in words."""
+        found = []
+        for link in self.links:
+            for way in ("up", "down"):
+                asked, measured = link[f"{way}_asked"], link[f"{way}_measured"]
+                if asked and not link["loss_asked"] and abs(measured / asked - 1) > 0.05:
+                    found.append(f"{link['host']} {way}: {measured / 1e6:.2f} Mbit/s instead of {asked / 1e6:g}")
+            delay = link["delay_measured"]
+            if delay is not None and abs(delay - link["delay_asked"]) > max(0.002, 0.1 * link["delay_asked"]):
+                found.append(f"{link['host']}: {1000 * delay:.1f} ms instead of {1000 * link['delay_asked']:g}")
+        return found
+
+
+class Lab:
+    """A running lab; use it as a context manager."""
+
+    def __init__(self, network: Network, hosts: int, *, cpu: Sequence[float] = (), pin: bool = False) -> None:
+        network.check_hosts(hosts)
+        self.network = network
+        self.name = registry.new_name()
+        self.hosts: dict[str, dict[str, Any]] = {}
+        """By name (h1, h2, ...): address, site, namespaces, cgroup, cores."""
+        self.switch: dict[str, Any] = {}
+        """The place of the switches, which has an address, too."""
+        self.emulation = "none"
+        self._order = {"hosts": hosts, "cpu": list(cpu), "pin": pin}
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._errors: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        rootless = check_rights()
+        for name in registry.leftovers():
+            registry.clean(name)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_PATIENCE_SECONDS)
+        self._errors = tempfile.TemporaryFile()
+        with theirs:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-m", "minga.lab.keeper", self.name, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the owner, whose leaving the keeper hears of
+            )
+        try:
+            network = _to_table(self.network)
+            built = self._ask("build", network=network, rootless=rootless, owner=os.getpid(), **self._order)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        self.hosts, self.switch, self.emulation = built["hosts"], built["switch"], built["emulation"]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._keeper is not None:
+            try:
+                self._keeper.wait(_PATIENCE_SECONDS)
+            finally:
+                if self._keeper.poll() is None:
+                    self._keeper.kill()
+                    self._keeper.wait()
+                if self._keeper.returncode != 0:  # it could not clean up behind itself
+                    registry.clean(self.name)
+        if self._errors is not None:
+            self._errors.close()
+
+    def measure(self) -> Measured:
+        """Measure all links: a second or two, during which nothing else should use them."""
+        links: list[dict[str, Any]] = self._ask("measure")
+        ways = [
+            (link[f"{way}_asked"] or float("inf"), link[f"{way}_measured"]) for link in links for way in ("up", "down")
+        ]
+        slowest = min(asked for asked, _ in ways)
+        hosts = [link for link in links if link["host"] in self.hosts]
+        longest = max(link["delay_asked"] for link in hosts)
+        delays = [link["delay_measured"] for link in hosts if link["delay_asked"] == longest]
+        return Measured(
+            bandwidth_asked=None if slowest == float("inf") else slowest,
+            bandwidth_measured=statistics.median(measured for asked, measured in ways if asked == slowest),
+            delay_asked=longest,
+            delay_measured=statistics.median(delays) if None not in delays else None,
+            emulation=self.emulation,
+            links=links,
+        )
+
+    def change(self, host: str, link: Link) -> None:
+        """Give the cable of a host other values, while it is in use."""
+        self._ask("change", host=host, link=_to_table(link))
+
+    def entering(self, host: str) -> Callable[[], None]:
+        """A function that moves the process that calls it to a host; for `preexec_fn`."""
+        place = self.place(host)
+        return lambda: enter(place)
+
+    def place(self, host: str) -> dict[str, Any]:
+        if host not in self.hosts:
+            raise ConfigError(f"there is no host {host!r}; there are {', '.join(self.hosts)}")
+        return self.hosts[host]
+
+    def _ask(self, action: str, **details: Any) -> Any:
+        assert self._channel is not None
+        try:
+            return _exchange(self._channel, action, details)
+        except ConnectionError:
+            raise LabError(f"the lab {self.name} is gone: {self._last_words()}") from None
+
+    def _last_words(self) -> str:
+        assert self._errors is not None
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return "\n".join(lines[-5:]) or "without a word (killed?)"
+
+
+def change_link(record: registry.Record, host: str, link: Link) -> None:
+    """Change a cable of a lab that another process has made."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+        channel.settimeout(_PATIENCE_SECONDS)
+        try:
+            channel.connect(str(registry.socket_of(record.name)))
+            _exchange(channel, "change", {"host": host, "link": _to_table(link)})
+        except OSError:
+            raise LabError(f"the lab {record.name} does not answer; 'minga lab list' shows which there are") from None
+
+
+def _exchange(channel: socket.socket, action: str, details: dict[str, Any]) -> Any:
+    channel.send(json.dumps({"action": action, **details}).encode())
+    content = channel.recv(_LONGEST)
+    if not content:
+        raise ConnectionError
+    message = json.loads(content)
+    if "error" in message:
+        raise (ConfigError if message["kind"] == "ValueError" else LabError)(message["error"])
+    return message["answer"]
+
+
+def _to_table(config: Link) -> dict[str, Any]:
+    """Plain values that `build` takes back."""
+    return dataclasses.asdict(config)

@@ -1,0 +1,150 @@
+"""Measures the cables of a lab before a run, all at once, each one apart from the others: between host and switch.
+
+What is found beside what was asked: goodput up and down (bits of TCP payload per second), delay (one way, what leaves
+the host; the way back is not delayed) and loss. A rate that is off is measured again alone, since all cables together
+may be more than this machine can carry. The cable between two sites is measured between a host of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from minga.lab.agent import Agent, start_agent
+from minga.network import Link
+
+__all__ = ["Measurement", "nearest"]
+
+_PINGS = 21
+_PINGS_WITH_LOSS = 1001
+_TOLERANCE = 0.03
+_PACKET_BITS = 1448 * 8
+
+
+class Measurement:
+    """The agents and cables of a lab, to be measured."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        links: Mapping[str, Link],
+        hosts: Mapping[str, Mapping[str, Any]],
+        switch_address: str,
+    ) -> None:
+        self._agents = agents
+        self._links = links
+        self._hosts = hosts
+        self._switch_address = switch_address
+        self._partners: dict[str, Agent] = {}
+
+    def measure(self, between: Link | None) -> list[dict[str, Any]]:
+        """A row for each host's cable, and one for the cable between the sites."""
+        rows: dict[str, dict[str, Any]] = {name: {"host": name} for name in self._links}
+        try:
+            for name in self._links:
+                # One for each host, at the switch: all cables are measured at the same time.
+                self._partners[name] = start_agent(f"partner of {name}", beside=self._agents["switch"].pid)
+            # Before the rates: these leave full queues behind them.
+            for name, (delay, loss) in self._delays().items():
+                link = self._links[name]
+                rows[name] |= {"delay_asked": link.delay, "delay_measured": delay}
+                rows[name] |= {"loss_asked": link.loss, "loss_measured": loss}
+            for way in ("up", "down"):
+                for name, (asked, found) in self._rates_one_way(way).items():
+                    rows[name] |= {f"{way}_asked": asked, f"{way}_measured": found}
+        finally:
+            for partner in self._partners.values():
+                partner.end()
+        if between is None:
+            return list(rows.values())
+        return [*rows.values(), self._between(between, rows)]
+
+    def _rates_one_way(self, way: str) -> dict[str, tuple[float | None, float]]:
+        """Asked and measured, by host."""
+        asked = {name: getattr(link, f"bandwidth_{way}") for name, link in self._links.items()}
+        found = self._rates(way, self._links)
+        for name, rate in asked.items():
+            # Loss slows TCP down, which is what it is there for.
+            if rate is not None and not self._links[name].loss and abs(found[name] / rate - 1) > _TOLERANCE:
+                found[name] = nearest(rate, (found[name], self._rates(way, [name])[name]))
+        return {name: (asked[name], found[name]) for name in self._links}
+
+    def _rates(self, way: str, names: Iterable[str]) -> dict[str, float]:
+        """Bits per second that arrive, for some hosts at the same time."""
+        under_way = []
+        for name in names:
+            host, partner, link = self._agents[name], self._partners[name], self._links[name]
+            if way == "up":
+                sender, receiver, address, rate = host, partner, self._switch_address, link.bandwidth_up
+            else:
+                sender, receiver, address, rate = partner, host, self._hosts[name]["address"], link.bandwidth_down
+            seconds = _seconds(rate, link.delay)
+            port = receiver.ask("receive", address=address, seconds=seconds)
+            under_way.append((name, sender, receiver, {"address": address, "port": port, "seconds": seconds}))
+        for _, sender, _, details in under_way:
+            sender.order("send", **details)
+        rates = {name: float(receiver.answer()) for name, _, receiver, _ in under_way}
+        for _, sender, _, _ in under_way:
+            sender.answer()
+        return rates
+
+    def _delays(self) -> dict[str, tuple[float | None, float]]:
+        """Seconds one way and the part of packets lost, by host."""
+        for name, link in self._links.items():
+            port = self._partners[name].ask("echo", address=self._switch_address)
+            self._agents[name].order(
+                "ping", address=self._switch_address, port=port, count=_pings(link), patience=_patience(link)
+            )
+        found = {}
+        for name in self._links:
+            delay, loss = self._agents[name].answer()
+            self._partners[name].answer()
+            found[name] = (delay, loss)
+        return found
+
+    def _between(self, cable: Link, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The cable between two sites, from a host at each: what both hosts' own cables add to the delay is taken off.
+
+        Its rate can only be seen as far as the hosts' own cables are faster.
+        """
+        first = next(name for name, host in self._hosts.items() if host["site"] == "site1")
+        second = next(name for name, host in self._hosts.items() if host["site"] == "site2")
+        row: dict[str, Any] = {"host": "between"}
+        for way, start, end, rate in (
+            ("up", first, second, cable.bandwidth_up),
+            ("down", second, first, cable.bandwidth_down),
+        ):
+            sender, receiver, address = self._agents[start], self._agents[end], self._hosts[end]["address"]
+            seconds = _seconds(rate, cable.delay + self._links[start].delay + self._links[end].delay)
+            port = receiver.ask("receive", address=address, seconds=seconds)
+            sender.order("send", address=address, port=port, seconds=seconds)
+            row |= {f"{way}_asked": rate, f"{way}_measured": receiver.answer()}
+            sender.answer()
+        address = self._hosts[second]["address"]
+        port = self._agents[second].ask("echo", address=address)
+        patience = 2 * _patience(cable) + _patience(self._links[first]) + _patience(self._links[second])
+        trip, lost = self._agents[first].ask("ping", address=address, port=port, count=_pings(cable), patience=patience)
+        self._agents[second].answer()
+        own = sum(rows[name]["delay_measured"] or 0.0 for name in (first, second))
+        row |= {"delay_asked": cable.delay, "delay_measured": None if trip is None else max(0.0, (trip - own) / 2)}
+        # A datagram crosses the cable twice, and only one that survives both comes back.
+        return row | {"loss_asked": cable.loss, "loss_measured": 1 - (1 - lost) ** 0.5}
+
+
+def nearest(asked: float, measured: Iterable[float]) -> float:
+    """The measurement that came closest: other work on this machine can only spoil one."""
+    return min(measured, key=lambda value: abs(value - asked))
+
+
+def _seconds(rate: float | None, delay: float) -> float:
+    """Long enough for some hundred packets, and for TCP to find out how fast the link is."""
+    for_packets = 300 * _PACKET_BITS / rate if rate else 0.0
+    return min(max(0.3, for_packets), 2.0) + 15 * delay
+
+
+def _pings(link: Link) -> int:
+    return _PINGS_WITH_LOSS if link.loss else _PINGS
+
+
+def _patience(link: Link) -> float:
+    return 2 * (link.delay + link.jitter) + 0.2

@@ -1,0 +1,142 @@
+"""Which labs there are on this machine: a small file for each, in a directory that only this user can read.
+
+    register(Record(name="minga-1a2b3c", keeper=1234, ...))
+    for record in records(): print(record.name, record.alive)
+
+Hosts of a lab live as long as its processes; what can outlive them (control groups, these files) has the lab's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from minga.errors import RunError
+from minga.lab.cpu_shares import groups_named, remove_groups
+
+__all__ = [
+    "PREFIX",
+    "Record",
+    "clean",
+    "directory",
+    "end_all",
+    "forget",
+    "leftovers",
+    "new_name",
+    "records",
+    "register",
+    "socket_of",
+    "started_at",
+]
+
+PREFIX = "minga-lab-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What others need to know of a running lab."""
+
+    name: str
+    keeper: int
+    """Process id of the keeper."""
+    keeper_started: float
+    """When it began, since process ids are used again."""
+    owner: int
+    """Process id of whoever made the lab; it ends with it."""
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By name: address, namespaces, cgroup, cores."""
+
+    @property
+    def alive(self) -> bool:
+        return started_at(self.keeper) == self.keeper_started
+
+
+def started_at(pid: int) -> float | None:
+    """When a process began; None if there is none (any more)."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def new_name() -> str:
+    return PREFIX + secrets.token_hex(3)
+
+
+def directory() -> Path:
+    """Where the files are; made when it is needed."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(base) / "minga" if base else Path(tempfile.gettempdir()) / f"minga-{os.getuid()}"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
+        raise RunError(f"{path} should be a directory that only you can use; remove it, or set XDG_RUNTIME_DIR")
+    return path
+
+
+def socket_of(name: str) -> Path:
+    return directory() / f"{name}.socket"
+
+
+def register(record: Record) -> None:
+    path = directory() / f"{record.name}.json"
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(asdict(record)), encoding="utf-8")
+    draft.replace(path)
+
+
+def forget(name: str) -> None:
+    for suffix in (".json", ".draft", ".socket"):
+        (directory() / f"{name}{suffix}").unlink(missing_ok=True)
+
+
+def records() -> list[Record]:
+    """All labs of this user that were registered and not forgotten, the newest last."""
+    found = []
+    for path in directory().glob(f"{PREFIX}*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # just removed, or not ours
+            found.append((path.stat().st_mtime, Record(**json.loads(path.read_text(encoding="utf-8")))))
+    return [record for _, record in sorted(found, key=lambda pair: pair[0])]
+
+
+def leftovers() -> list[str]:
+    """Names of labs that are gone and have left something behind."""
+    known = {record.name: record.alive for record in records()}
+    names = {path.name.partition(".")[0] for path in directory().glob(f"{PREFIX}*")}
+    names |= {group.name for group in groups_named(PREFIX)}
+    return sorted(name for name in names if not known.get(name, False) and not _keeper_lives(name))
+
+
+def _keeper_lives(name: str) -> bool:
+    """Whether a keeper of that name runs: one that has not registered yet, or another user's."""
+    return any(name in (process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+
+
+def end_all() -> list[str]:
+    """End the keepers of all labs that run; the names of those labs."""
+    ended = []
+    for record in records():
+        if record.alive:
+            with contextlib.suppress(psutil.Error):
+                keeper = psutil.Process(record.keeper)
+                keeper.terminate()
+                keeper.wait(10)
+            ended.append(record.name)
+    return ended
+
+
+def clean(name: str) -> None:
+    """Remove what a lab has left behind."""
+    for group in groups_named(name):
+        remove_groups(group)
+    forget(name)
