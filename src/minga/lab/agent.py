@@ -123,6 +123,8 @@ def _obey(channel: socket.socket, action: str, details: dict[str, Any]) -> tuple
             return None, cables.open_tap(**details)
         case "receive":
             with socket.create_server((details["address"], 0)) as listener:
+                if details["window_bytes"]:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, details["window_bytes"])
                 _reply(channel, {"answer": listener.getsockname()[1]})
                 return probes.receive(listener, details["seconds"]), None
         case "echo":

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from minga.lab.agent import Agent, start_agent
+from minga.lab.agent import Agent, AgentError, start_agent
 from minga.lab.cpu_shares import CpuShares
 from minga.lab.measurement import Measurement
 from minga.lab.namespaces import die_with_parent
@@ -67,7 +67,7 @@ class Building:
                 "address": _address(index),
                 "site": f"site{self._network.site_of(index) + 1}",
                 "namespaces": self._namespaces(agent),
-                "cgroup": None if share is None else str(self._shares.grant(name, share)),
+                "cgroup": None if share is None else self._share(name, share),
                 "cores": [cores[index % len(cores)]] if pin else [],
             }
         if between:
@@ -82,6 +82,15 @@ class Building:
         self.switch_place = {"address": _SWITCH_ADDRESS, "namespaces": self._namespaces(switch)}
         if self._directions:
             self._start_relay()
+
+    def _share(self, name: str, cores: float) -> str:
+        try:
+            return str(self._shares.grant(name, cores))
+        except OSError as error:
+            raise AgentError(
+                f"{name} can't be given {cores:g} of a core: {error.strerror or error} ({error.filename}). Run as root "
+                "(minga doctor tells more), or leave out cpu and pretend with cluster.speeds"
+            ) from None
 
     def _namespaces(self, agent: Agent) -> list[str]:
         kinds = ("user", "net") if self._rootless else ("net",)

@@ -136,7 +136,13 @@ def open_tap(name: str) -> int:
     writing the same header to another such interface passes that on. A relay then handles a few thousand pieces in a
     second instead of a hundred thousand packets.
     """
-    descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        remedy = "as root: modprobe tun; chmod a+rw /dev/net/tun"
+        raise OSError(
+            error.errno, f"this kernel has no netem, and for delays without it /dev/net/tun is needed; {remedy}"
+        ) from None
     request = struct.pack("16sH22x", name.encode(), _TAP | _NO_INFORMATION | _OFFLOAD_HEADER)
     try:
         fcntl.ioctl(descriptor, _TUNSETIFF, request)

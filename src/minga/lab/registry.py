@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from minga.errors import RunError
+from minga.errors import LabError
 from minga.lab.cpu_shares import groups_named, remove_groups
 
 __all__ = [
@@ -80,7 +80,7 @@ def directory() -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = path.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
-        raise RunError(f"{path} should be a directory that only you can use; remove it, or set XDG_RUNTIME_DIR")
+        raise LabError(f"{path} should be a directory that only you can use; remove it, or set XDG_RUNTIME_DIR")
     return path
 
 
