@@ -15,6 +15,9 @@ import psutil
 import pytest
 import torch
 
+from minga.errors import LabError
+from minga.lab.rights import check_rights
+
 # The same examples every time: a test that fails now and then teaches people to run it again.
 hypothesis.settings.register_profile("steady", derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -44,3 +47,12 @@ def nothing_left_behind() -> Iterator[None]:
 def one_thread() -> None:
     """Ranks are threads or processes here; torch's own threads would only get in their way."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def labs_possible() -> None:
+    """Labs need rights that not every user has."""
+    try:
+        check_rights()
+    except LabError as error:
+        pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""Labs need rights that not every user has; and nothing of them may be left."""
+"""Nothing of a lab may be left."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from minga.errors import LabError
 from minga.lab import registry
-from minga.lab.rights import check_rights
-
-
-@pytest.fixture(scope="session")
-def labs_possible() -> None:
-    try:
-        check_rights()
-    except LabError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture
