@@ -22,6 +22,7 @@ __all__ = [
     "Started",
     "Stepped",
     "event_files",
+    "machine_event_file",
     "read_events",
 ]
 
@@ -136,6 +137,9 @@ class Finished(Event):
     wait_seconds: float
     bytes_sent: int
     messages_sent: int
+    interface: dict[str, int] | None = None
+    """What went through the interfaces of the rank's host during training: bytes_sent, bytes_received, packets_sent,
+    packets_received, payload_sent (see `measure/interfaces.py`); None where ranks share them."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What the strategy found out, such as the staleness histogram of a server."""
 
@@ -158,6 +162,11 @@ class Failed(Event):
 def event_files(run: Path) -> list[Path]:
     """The event files of a run, by rank."""
     return sorted((run / "events").glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
+
+
+def machine_event_file(run: Path) -> Path:
+    """Where the power of the whole machine goes."""
+    return run / "events" / "machine.jsonl"
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:

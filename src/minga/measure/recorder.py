@@ -1,13 +1,23 @@
-"""Writes a rank's events to its file, a few times a second."""
+"""Writes a rank's events to its file, a few times a second.
+
+    recorder = Recorder(path)
+    recorder.emit(Serving(time=recorder.now())); recorder.close()
+
+Spans and traffic belong to the training thread; events may come from any thread.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from minga.comm.traced import Traffic
 from minga.measure.events import Event
+from minga.measure.meter import Meter, Metering
 from minga.measure.spans import Spans
 
 __all__ = ["Recorder"]
@@ -22,6 +32,8 @@ class Recorder:
         """`path`: the rank's event file; None: nothing is kept."""
         self.spans = Spans()
         self.traffic = Traffic()
+        self._meter: Meter | None = None
+        self._lock = threading.Lock()
         self._file: TextIO | None = None
         self._flushed = time.monotonic()
         if path is not None:
@@ -34,16 +46,45 @@ class Recorder:
     def emit(self, event: Event) -> None:
         if self._file is None:
             return
-        self._file.write(event.to_json() + "\n")
-        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            self.flush()
+        line = event.to_json() + "\n"
+        with self._lock:
+            if self._file is not None:
+                self._file.write(line)
+                if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                    self._flush()
 
     def flush(self) -> None:
+        with self._lock:
+            self._flush()
+
+    def start_meter(self, metering: Metering) -> None:
+        """Sample what this process uses, until `stop_meter` or `close`; not where nothing is kept."""
+        if self._file is not None and metering.interval_seconds:
+            self._meter = Meter(self.emit, metering)
+            self._meter.start()
+
+    @contextlib.contextmanager
+    def meter_paused(self) -> Iterator[None]:
+        """What happens meanwhile is in no sample."""
+        if self._meter is not None:
+            self._meter.pause()
+        yield
+        if self._meter is not None:
+            self._meter.resume()
+
+    def stop_meter(self) -> None:
+        if self._meter is not None:
+            self._meter.stop()
+            self._meter = None
+
+    def close(self) -> None:
+        self.stop_meter()
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _flush(self) -> None:
         if self._file is not None:
             self._file.flush()
             self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
