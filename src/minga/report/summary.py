@@ -46,7 +46,7 @@ class RankSummary:
     joules_estimated: bool = True
     """Goes with `joules` wherever that is shown."""
     interface: dict[str, int] | None = None
-    """In a lab, of its host during training: bytes_sent, bytes_received, packets_sent, packets_received, payload_sent."""
+    """In a lab, of its host: bytes_sent, bytes_received, packets_sent, packets_received, payload_sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
