@@ -2,9 +2,10 @@
 
     python benchmarks/measuring_overhead.py
 
-Differences of a percent drown in what else a machine does. So one training goes on in turns of a tenth of a second,
+Differences of a percent drown in what else a machine does. So one training goes on in turns of 60 ms,
 with measuring and without: whatever disturbs the ones disturbs the others as much, and medians forget it. A turn is too
-short for the meters' thread; what a sample costs is therefore measured by itself and added, and so is writing to disk.
+short for the meters' thread; what a sample costs is therefore measured by itself and added. Events are written at the
+end of each turn, three times as often as in a real run.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ from minga.trainee import build_trainee
 from minga.workloads.digits import digits
 
 REPETITIONS = 15
-TURNS = 24
+TURNS = 30
 INTERVAL_SECONDS = 0.5
 WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {
-    "LeNet-5": (lambda: problems.workload("LeNet-5"), 8),
-    "digits": (digits, 60),
+    "LeNet-5": (lambda: problems.workload("LeNet-5"), 6),
+    "digits": (digits, 40),
 }
-"""Each with the steps of a turn: about a tenth of a second."""
+"""Each with the steps of a turn: about 60 ms."""
+
+
+Seconds = dict[str, list[float]]
 
 
 class Clock:
@@ -49,13 +53,17 @@ class Clock:
 
     def __init__(self, workload: Workload) -> None:
         self._schedule = workload.schedule
-        self.reset()
 
-    def reset(self) -> None:
+    def begin(self, steps: int, recorder: Recorder) -> None:
+        self._left = steps
+        self._recorder = recorder
         self._first: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
 
     def __call__(self, progress: float) -> float:
+        if self._left == 0:
+            self._recorder.flush()  # whatever the turn has left to be written belongs to it
+        self._left -= 1
         self._last = time.perf_counter(), time.thread_time()
         self._first = self._first or self._last
         return self._schedule(progress) if self._schedule is not None else 1.0
@@ -66,8 +74,8 @@ class Clock:
         return self._last[0] - self._first[0], self._last[1] - self._first[1]
 
 
-def repetition(make: Callable[[], Workload], steps: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Median seconds of a turn with and without measuring, by the wall's clock and by the processor's."""
+def repetition(make: Callable[[], Workload], steps: int) -> tuple[Seconds, Seconds]:
+    """Seconds of each turn with and without measuring, by the wall's clock and by the processor's."""
     workload = make()
     clock = Clock(workload)
     workload = dataclasses.replace(workload, test=None, schedule=clock)
@@ -77,35 +85,32 @@ def repetition(make: Callable[[], Workload], steps: int) -> tuple[dict[str, floa
         "on": Experiment(workload=workload.name, strategy=Single(), training=training, measuring=measuring),
         "off": Experiment(workload=workload.name, strategy=Single(), training=training),
     }
-    wall: dict[str, list[float]] = {"on": [], "off": []}
-    cpu: dict[str, list[float]] = {"on": [], "off": []}
+    wall: Seconds = {"on": [], "off": []}
+    cpu: Seconds = {"on": [], "off": []}
     with tempfile.TemporaryDirectory() as folder:
         recorders = {"on": Recorder(Path(folder) / "events.jsonl"), "off": Recorder(None)}
         recorders["off"].spans = NO_SPANS
         trainee = build_trainee(experiments["on"], workload, 0)
-        for _ in range(TURNS):
-            for name in ("on", "off"):
+        for turn in range(TURNS):
+            for name in ("on", "off") if turn % 2 else ("off", "on"):
                 recorder = recorders[name]
                 trainee.replica.spans = spans = recorder.spans
-                # The same model goes on where it was: another one would lie elsewhere in memory, and be faster or slower.
+                # The same model goes on: another one would lie elsewhere in memory, and be faster or slower for that.
                 trainee.steps = trainee.replica.step + steps + 1
                 comm = TracedTransport(
                     ThreadWorld(1).transport(0), recorder.traffic, waiting=lambda spans=spans: spans.span("wait")
                 )
-                clock.reset()
+                clock.begin(steps, recorder)
                 train(experiments[name], trainee, comm, recorder)
                 for kept, seconds in zip((wall, cpu), clock.seconds(), strict=True):
                     kept[name].append(seconds)
         recorders["on"].close()
 
-    def middle(seconds: dict[str, list[float]]) -> dict[str, float]:
-        return {name: statistics.median(values[1:]) for name, values in seconds.items()}  # the first one warms up
-
-    return middle(wall), middle(cpu)
+    return wall, cpu
 
 
 def sampling_share() -> float:
-    """CPU time for a second's samples of the meters, in a lab, where interfaces are read too; each with a flush."""
+    """CPU time for a second's samples of the meters, in a lab, where interfaces are read too."""
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder) / "events.jsonl")
         meter = Meter(recorder.emit, Metering(interval_seconds=INTERVAL_SECONDS, alone_on_host=True))
@@ -116,8 +121,7 @@ def sampling_share() -> float:
             recorder.flush()
         seconds = (time.process_time() - began) / 1000
         recorder.close()
-    # Events are flushed five times a second.
-    return seconds * max(5.0, 1 / INTERVAL_SECONDS)
+    return seconds / INTERVAL_SECONDS
 
 
 def main() -> None:
@@ -126,19 +130,20 @@ def main() -> None:
     sampling = sampling_share()
     rows: list[dict[str, Any]] = []
     for name, (make, steps) in WORKLOADS.items():
-        repetition(make, steps)
+        repetition(make, steps)  # to warm up
         pairs = [repetition(make, steps) for _ in range(REPETITIONS)]
-        wall = sorted(wall["on"] / wall["off"] + sampling for wall, _ in pairs)
-        cpu = sorted(cpu["on"] / cpu["off"] + sampling for _, cpu in pairs)
+        wall = sorted(harness.median_ratio(wall, "on", "off") + sampling for wall, _ in pairs)
+        cpu = sorted(harness.median_ratio(cpu, "on", "off") + sampling for _, cpu in pairs)
+        without = statistics.median(seconds for _, cpu in pairs for seconds in cpu["off"]) / steps
         rows.append(
             {
                 "model": name,
-                "without, ms per step": 1000 * statistics.median(wall["off"] for wall, _ in pairs) / steps,
-                "recording, µs per step": 1e6 * statistics.median(cpu["on"] - cpu["off"] for _, cpu in pairs) / steps,
-                "sampling, share of a core": sampling,
+                "without, CPU ms per step": 1000 * without,
+                "samples, share of a core": sampling,
                 "time ratio": statistics.median(wall),
                 "CPU time ratio": statistics.median(cpu),
-                "CPU time ratio, quartiles": [cpu[len(cpu) // 4], cpu[3 * len(cpu) // 4]],
+                "lower quartile": cpu[len(cpu) // 4],
+                "upper quartile": cpu[-1 - len(cpu) // 4],
                 "repetitions": REPETITIONS,
             }
         )

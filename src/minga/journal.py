@@ -83,6 +83,9 @@ class Journal:
     def stepped(self, *, samples: int, progress: float, epoch: float) -> None:
         traffic = self._recorder.traffic
         self._samples += samples
+        if not self._recorder.keeps_events:
+            self._take()
+            return
         self._recorder.emit(
             Stepped(
                 time=self._comm.now(),

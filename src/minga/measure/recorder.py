@@ -34,11 +34,16 @@ class Recorder:
         self.traffic = Traffic()
         self._meter: Meter | None = None
         self._lock = threading.Lock()
+        self._waiting: list[Event] = []
         self._file: TextIO | None = None
         self._flushed = time.monotonic()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")
+
+    @property
+    def keeps_events(self) -> bool:
+        return self._file is not None
 
     def now(self) -> float:
         return time.perf_counter()
@@ -46,12 +51,12 @@ class Recorder:
     def emit(self, event: Event) -> None:
         if self._file is None:
             return
-        line = event.to_json() + "\n"
         with self._lock:
-            if self._file is not None:
-                self._file.write(line)
-                if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-                    self._flush()
+            # Turned into text many at a time: in the middle of a step the caches are full of the model, and the same
+            # work takes several times as long.
+            self._waiting.append(event)
+            if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                self._flush()
 
     def flush(self) -> None:
         with self._lock:
@@ -81,10 +86,13 @@ class Recorder:
         self.stop_meter()
         with self._lock:
             if self._file is not None:
+                self._flush()
                 self._file.close()
                 self._file = None
 
     def _flush(self) -> None:
         if self._file is not None:
+            self._file.write("".join([event.to_json() + "\n" for event in self._waiting]))
+            self._waiting.clear()
             self._file.flush()
             self._flushed = time.monotonic()
