@@ -92,7 +92,8 @@ class Recorder:
 
     def _flush(self) -> None:
         if self._file is not None:
-            self._file.write("".join([event.to_json() + "\n" for event in self._waiting]))
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, []  # first of all: an event that is no JSON must not come again
+            for event in waiting:
+                self._file.write(event.to_json() + "\n")
             self._file.flush()
             self._flushed = time.monotonic()
