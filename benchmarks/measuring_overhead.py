@@ -37,6 +37,8 @@ from minga.workloads.digits import digits
 
 REPETITIONS = 15
 TURNS = 30
+WARM_UP = 4
+"""Steps of a turn that are not timed: starting a meter leaves the caches to others."""
 INTERVAL_SECONDS = 0.5
 WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {
     "LeNet-5": (lambda: problems.workload("LeNet-5"), 6),
@@ -55,7 +57,8 @@ class Clock:
         self._schedule = workload.schedule
 
     def begin(self, steps: int, recorder: Recorder) -> None:
-        self._left = steps
+        self._steps = steps
+        self._left = WARM_UP + steps
         self._recorder = recorder
         self._first: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
@@ -63,9 +66,10 @@ class Clock:
     def __call__(self, progress: float) -> float:
         if self._left == 0:
             self._recorder.flush()  # whatever the turn has left to be written belongs to it
-        self._left -= 1
         self._last = time.perf_counter(), time.thread_time()
-        self._first = self._first or self._last
+        if self._left == self._steps:
+            self._first = self._last
+        self._left -= 1
         return self._schedule(progress) if self._schedule is not None else 1.0
 
     def seconds(self) -> tuple[float, float]:
@@ -96,7 +100,7 @@ def repetition(make: Callable[[], Workload], steps: int) -> tuple[Seconds, Secon
                 recorder = recorders[name]
                 trainee.replica.spans = spans = recorder.spans
                 # The same model goes on: another one would lie elsewhere in memory, and be faster or slower for that.
-                trainee.steps = trainee.replica.step + steps + 1
+                trainee.steps = trainee.replica.step + WARM_UP + steps + 1
                 comm = TracedTransport(
                     ThreadWorld(1).transport(0), recorder.traffic, waiting=lambda spans=spans: spans.span("wait")
                 )

@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Event:
-    """Something that happened on a rank."""
+    """Something that happened on a rank. Not frozen: that would double the time that making one takes."""
 
     event: ClassVar[str]
     time: float
@@ -40,7 +40,7 @@ class Event:
         return json.dumps({"event": self.event, **vars(self)})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Started(Event):
     """A rank is ready to train."""
 
@@ -56,14 +56,14 @@ class Started(Event):
     steps: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Serving(Event):
     """A rank holds parameters from now on, instead of training."""
 
     event = "serving"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Stepped(Event):
     """A rank has done a step."""
 
@@ -94,7 +94,7 @@ class Stepped(Event):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Sampled(Event):
     """What a rank's process used since the last sample, or since it began to train."""
 
@@ -113,7 +113,7 @@ class Sampled(Event):
     """Whether `watts` is computed from the CPU time instead of read from a counter."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Powered(Event):
     """What the whole machine's counters say, in a file of their own; only where there are counters."""
 
@@ -124,7 +124,7 @@ class Powered(Event):
     """By device, such as package-0 or gpu-0: on average since the last sample."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Evaluated(Event):
     """The model was tested."""
 
@@ -135,7 +135,7 @@ class Evaluated(Event):
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Finished(Event):
     """A rank is done."""
 
@@ -155,7 +155,7 @@ class Finished(Event):
     """What the strategy found out, such as the staleness histogram of a server."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Failed(Event):
     """A rank has failed."""
 
