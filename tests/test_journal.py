@@ -93,30 +93,40 @@ def test_a_meter_does_not_outlive_a_failed_training(tmp_path: Path) -> None:
 
 
 def test_interfaces_count_training_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks that evaluate together; the counter advances by 1 for a reading, by 1000 for an evaluation."""
-    counted = {"bytes": 0}
+    """Two ranks that evaluate together; a rank's counter advances by 10 in each step, by 1000 in an evaluation."""
+    sent = threading.local()
+
+    def send(count: int) -> None:
+        sent.bytes = getattr(sent, "bytes", 7) + count
 
     def reading() -> InterfaceCounts:
-        counted["bytes"] += 1
-        return InterfaceCounts(bytes_sent=counted["bytes"])
+        send(0)
+        return InterfaceCounts(bytes_sent=sent.bytes)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            send(10)
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def tested(outputs: Tensor, targets: Tensor) -> Tensor:
+        send(1000)
+        return torch.zeros(len(targets))
 
     monkeypatch.setattr("minga.measure.interfaces.read_interfaces", reading)
     described = experiment(interval=0.0, cluster=Cluster(nodes=2, network=Network()), strategy="ring")
+    workload = dataclasses.replace(WORKLOAD, loss=loss, metrics={"tested": tested})
 
-    def tested(outputs: Tensor, targets: Tensor) -> Tensor:
-        counted["bytes"] += 1000
-        return torch.zeros(len(targets))
-
-    def body(comm: Transport) -> None:
-        recorder = Recorder(tmp_path / f"rank-{comm.rank}.jsonl" if comm.rank == 0 else None)
-        workload = dataclasses.replace(WORKLOAD, metrics={"tested": tested})
+    def body(comm: Transport) -> int:
+        recorder = Recorder(tmp_path / f"rank-{comm.rank}.jsonl")
         train(described, build_trainee(described, workload, comm.rank), comm, recorder)
         recorder.close()
+        return int(sent.bytes)
 
-    run_threads(2, body)
-    finished = next(event for event in read_events(tmp_path / "rank-0.jsonl") if event["event"] == "finished")
-    assert counted["bytes"] > 4000
-    assert 0 < finished["interface"]["bytes_sent"] < 1000
+    assert min(run_threads(2, body)) > 3000
+    for rank in range(2):
+        events = read_events(tmp_path / f"rank-{rank}.jsonl")
+        finished = next(event for event in events if event["event"] == "finished")
+        assert finished["interface"]["bytes_sent"] == 10 * finished["steps"] == 120
 
 
 def test_who_measures_a_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -17,22 +18,27 @@ def test_events_of_many_threads_all_arrive_as_whole_lines(tmp_path: Path) -> Non
     recorder = Recorder(tmp_path / "events.jsonl")
 
     def emit(sender: int) -> None:
-        for number in range(500):
-            recorder.emit(Serving(time=float(1000 * sender + number)))
-            if number % 50 == 0:
+        for number in range(2000):
+            recorder.emit(Serving(time=float(10_000 * sender + number)))
+            if number % 3 == 0:
                 recorder.flush()
 
     threads = [threading.Thread(target=emit, args=(sender,)) for sender in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    patience = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # take turns as often as possible
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(patience)
     recorder.close()
     recorder.emit(Serving(time=0.0))  # too late, and no error
     times = [event["time"] for event in read_events(tmp_path / "events.jsonl")]
-    assert sorted(times) == [1000 * sender + number for sender in range(4) for number in range(500)]
+    assert sorted(times) == [10_000 * sender + number for sender in range(4) for number in range(2000)]
     for sender in range(4):
-        own = [time for time in times if time // 1000 == sender]
+        own = [time for time in times if time // 10_000 == sender]
         assert own == sorted(own)
 
 
