@@ -17,9 +17,10 @@ check: environment  ## style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about 15 minutes)
+bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about 20 minutes)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/single_overhead.py
+	$(BIN)/python benchmarks/measuring_overhead.py
 	$(BIN)/python benchmarks/against_ddp.py
 	$(BIN)/python benchmarks/ring_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py

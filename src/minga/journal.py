@@ -1,4 +1,11 @@
-"""Turns what a training loop does into events."""
+"""Turns what a training loop does into events.
+
+    journal = Journal(replica, comm, recorder, metering_of(experiment, comm.rank))
+    journal.started(...); journal.stepped(...); journal.finished()
+
+What counts is training: from `started` to `finished`, without evaluations. That holds for times, messages, samples of
+the process and the counters of interfaces alike.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +15,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from minga.comm.transport import Transport
+from minga.experiment import Experiment
 from minga.measure.events import Evaluated, Finished, Serving, Started, Stepped
+from minga.measure.interfaces import InterfaceMeter
+from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "metering_of"]
+
+
+def metering_of(experiment: Experiment, rank: int) -> Metering:
+    """How the process of a rank is measured: by the rank itself, unless it lives beside a worker, which does it."""
+    if experiment.chosen_strategy.servers_beside_workers and rank >= experiment.cluster.nodes:
+        return Metering()
+    measuring = experiment.measuring
+    return Metering(
+        interval_seconds=measuring.interval_seconds,
+        idle_watts=measuring.idle_watts,
+        core_watts=measuring.core_watts,
+        alone_on_host=experiment.in_lab,
+    )
 
 
 class Journal:
     """One rank's account of a run."""
 
-    def __init__(self, replica: Replica, comm: Transport, recorder: Recorder) -> None:
+    def __init__(self, replica: Replica, comm: Transport, recorder: Recorder, metering: Metering | None = None) -> None:
+        """`metering`: None for nothing but the events of training."""
         self._replica = replica
         self._comm = comm
         self._recorder = recorder
+        self._metering = metering or Metering()
+        self._interfaces = InterfaceMeter() if self._metering.alone_on_host else None
         self._began = 0.0
         self._waited = 0.0
         self._samples = 0
+        self._finished = False
 
     def started(self, *, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
         comm = self._comm
+        if self._interfaces is not None:
+            self._interfaces.resume()
         self._recorder.spans.take()
         self._recorder.traffic.reset()  # handing out the first parameters is not training
         self._began = comm.now()
@@ -45,6 +74,7 @@ class Journal:
             )
         )
         self._recorder.flush()
+        self._recorder.start_meter(self._metering)
 
     def serving(self) -> None:
         self._recorder.emit(Serving(time=self._comm.now()))
@@ -53,6 +83,9 @@ class Journal:
     def stepped(self, *, samples: int, progress: float, epoch: float) -> None:
         traffic = self._recorder.traffic
         self._samples += samples
+        if not self._recorder.keeps_events:
+            self._take()
+            return
         self._recorder.emit(
             Stepped(
                 time=self._comm.now(),
@@ -68,12 +101,12 @@ class Journal:
         )
 
     @contextmanager
-    def evaluation(self, epoch: float) -> Iterator[dict[str, float]]:
+    def evaluation(self, epoch: float, together: Transport) -> Iterator[dict[str, float]]:
         """Around an evaluation, which fills in the metrics; neither its time nor its messages count as training."""
         self._take()
         began = self._comm.now()
         metrics: dict[str, float] = {}
-        with self._recorder.traffic.paused():
+        with self._recorder.meter_paused(), self.messages_aside(together):
             yield metrics
         self._recorder.spans.take()
         seconds = self._comm.now() - began
@@ -84,13 +117,32 @@ class Journal:
             )
             self._recorder.flush()
 
+    @contextmanager
+    def messages_aside(self, together: Transport) -> Iterator[None]:
+        """Around messages of some ranks that are not training: they don't count."""
+        # A rank that evaluates alone sends nothing for it, and a server beside it may go on with its own work.
+        interfaces = self._interfaces if together.size > 1 and not self._finished else None
+        with self._recorder.traffic.paused():
+            if interfaces is not None:
+                interfaces.pause()
+            yield
+            if interfaces is not None:
+                interfaces.resume()
+
     def finished(self) -> None:
         self._take()
-        seconds = self._comm.now() - self._began
+        now = self._comm.now()
+        seconds = now - self._began
+        self._finished = True
+        self._recorder.stop_meter()
+        counts = None
+        if self._interfaces is not None:
+            self._interfaces.pause()
+            counts = self._interfaces.counts
         traffic = self._recorder.traffic
         self._recorder.emit(
             Finished(
-                time=self._comm.now(),
+                time=now,
                 steps=self._replica.step,
                 samples=self._samples,
                 seconds=seconds,
@@ -98,6 +150,7 @@ class Journal:
                 wait_seconds=self._waited,
                 bytes_sent=traffic.bytes,
                 messages_sent=traffic.messages,
+                interface=counts.to_dict() if counts is not None else None,
                 notes=self._replica.notes,
             )
         )

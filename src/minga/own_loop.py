@@ -26,8 +26,10 @@ from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
-from minga.journal import Journal
+from minga.experiment import load
+from minga.journal import Journal, metering_of
 from minga.launch.environment import connect, surroundings
+from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
 from minga.run_directory import event_file
@@ -59,7 +61,8 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     made.check_nodes(transport.size - made.server_ranks)
     run = around.run if around is not None else None
     recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
-    return OwnLoop(made, transport, recorder, seed, resources)
+    metering = metering_of(load(run / "experiment.toml"), transport.rank) if run is not None else None
+    return OwnLoop(made, transport, recorder, seed, resources, metering)
 
 
 class OwnLoop:
@@ -72,12 +75,14 @@ class OwnLoop:
         recorder: Recorder,
         seed: int,
         resources: contextlib.ExitStack,
+        metering: Metering | None = None,
     ) -> None:
         self.strategy = strategy
         self._transport = transport
         self._recorder = recorder
         self._seed = seed
         self._resources = resources
+        self._metering = metering
         spans = recorder.spans
         self._comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
         self._replica: Replica | None = None
@@ -123,7 +128,7 @@ class OwnLoop:
         replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
         self.strategy.start(replica, self._comm)
         take_buffers_of_first_rank(model, self._comm)
-        self._journal = Journal(replica, self._comm, self._recorder)
+        self._journal = Journal(replica, self._comm, self._recorder, self._metering)
         self._journal.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)
         self._serve_if_asked()
@@ -138,13 +143,15 @@ class OwnLoop:
 
     def sum(self, *values: float) -> list[float]:
         """Sums over all workers, such as of correct answers and of samples."""
-        with self._recorder.traffic.paused():
-            return all_reduce_sum(self._together(), *values)
+        together = self._together()
+        with self._aside(together):
+            return all_reduce_sum(together, *values)
 
     def agree(self) -> None:
         """Make BatchNorm statistics and other buffers equal on all workers: before evaluating or saving."""
-        with self._recorder.traffic.paused():
-            agree_on_buffers(self._prepared().model, self._together())
+        together = self._together()
+        with self._aside(together):
+            agree_on_buffers(self._prepared().model, together)
 
     def finish(self) -> None:
         """After the last step: all workers have the same model."""
@@ -168,6 +175,12 @@ class OwnLoop:
         if self._finished:
             raise UsageError("run.finish was called already; no step can follow")
         return self._replica
+
+    def _aside(self, together: Transport) -> contextlib.AbstractContextManager[None]:
+        """Around messages that are not training."""
+        if self._journal is not None:
+            return self._journal.messages_aside(together)
+        return self._recorder.traffic.paused()
 
     def _together(self) -> Transport:
         return self._comm.group(range(self.workers))

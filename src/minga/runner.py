@@ -7,6 +7,7 @@ import torch
 from minga.errors import ConfigError, unknown
 from minga.experiment import Experiment
 from minga.launch.local import launch_local
+from minga.measure.power import machine_power
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
 from minga.run_directory import make_run_directory
@@ -31,7 +32,9 @@ def run(experiment: Experiment, view: View | None = None) -> Summary:
     strategy = describe(experiment.chosen_strategy)
     title = f"{experiment.workload}, {nodes} node{'s' if nodes > 1 else ''}, {strategy}"
     view.begin(directory, title)
-    launch_local(experiment, directory, view.tick)
+    interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
+    with machine_power(directory, interval_seconds=interval, gpus=gpus):
+        launch_local(experiment, directory, view.tick)
     summary = summarise(directory, experiment)
     assert summary is not None, "every rank ended well, yet none began"
     return summary

@@ -9,7 +9,7 @@ from minga.comm.transport import Transport
 from minga.data.batches import fetch
 from minga.evaluate import evaluate
 from minga.experiment import Experiment
-from minga.journal import Journal
+from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
 from minga.trainee import Trainee
 
@@ -20,12 +20,12 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
     """Train on this rank until the end of the experiment; rank 0's events have the model's quality."""
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order, workload = trainee.replica, trainee.order, trainee.workload
-    spans, journal = recorder.spans, Journal(replica, comm, recorder)
+    spans, journal = recorder.spans, Journal(replica, comm, recorder, metering_of(experiment, comm.rank))
     speed = experiment.cluster.speeds[comm.rank] if comm.rank < len(experiment.cluster.speeds) else 1.0
 
     def test(together: Transport) -> None:
         """Agree on buffers, then look how good the model is."""
-        with journal.evaluation(order.progress) as metrics:
+        with journal.evaluation(order.progress, together) as metrics:
             agree_on_buffers(replica.model, together)
             metrics.update(evaluate(workload, replica, together, trainee.device))
 

@@ -45,6 +45,11 @@ def print_summary(summary: Summary) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if summary.energy is not None:
+        product = summary.energy.describe_delay_product(summary.seconds)
+        console.print(f"energy {summary.energy}, energy-delay product {product}", highlight=False, soft_wrap=True)
+    if network := _network(summary):
+        console.print(f"network: {network}", highlight=False, soft_wrap=True)
     console.print(rank_table(summary.ranks))
     if summary.staleness and set(summary.staleness) != {"0"}:
         ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())
@@ -52,3 +57,17 @@ def print_summary(summary: Summary) -> None:
     if summary.switched_after:
         console.print(f"switched from all-reduce to servers after step {summary.switched_after:,}", highlight=False)
     console.print(f"everything is in {summary.run}", highlight=False, soft_wrap=True)
+
+
+def _network(summary: Summary) -> str:
+    """What was asked of the lab's network and what it did."""
+    from minga.units import format_bandwidth, format_duration
+
+    parts = []
+    if summary.bandwidth_measured is not None:
+        asked = f"{format_bandwidth(summary.bandwidth_asked)} asked" if summary.bandwidth_asked else "no limit asked"
+        parts.append(f"bandwidth {asked}, {summary.bandwidth_measured / 1e6:.3g}mbit measured")
+    if summary.delay_measured is not None:
+        asked = format_duration(summary.delay_asked or 0.0)
+        parts.append(f"delay {asked} asked, {1000 * summary.delay_measured:.3g}ms measured")
+    return "; ".join(parts)

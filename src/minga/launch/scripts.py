@@ -10,6 +10,7 @@ from minga.experiment import Experiment
 from minga.launch.hosting import hosting
 from minga.launch.local import see_through
 from minga.launch.processes import Job, processes
+from minga.measure.power import machine_power
 from minga.report.summary import Summary, summarise
 from minga.run_directory import log_file, make_run_directory
 from minga.spec import describe
@@ -24,7 +25,9 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     if experiment.chosen_strategy.servers_beside_workers:
         raise ConfigError("a script is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
-    with hosting(experiment, run) as where:
+    interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
+    power = machine_power(run, interval_seconds=interval, gpus=gpus)
+    with power, hosting(experiment, run) as where:
         jobs = [
             Job(
                 name=f"rank {rank}",

@@ -1,13 +1,23 @@
-"""Writes a rank's events to its file, a few times a second."""
+"""Writes a rank's events to its file, a few times a second.
+
+    recorder = Recorder(path)
+    recorder.emit(Serving(time=recorder.now())); recorder.close()
+
+Spans and traffic belong to the training thread; events may come from any thread.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from minga.comm.traced import Traffic
 from minga.measure.events import Event
+from minga.measure.meter import Meter, Metering
 from minga.measure.spans import Spans
 
 __all__ = ["Recorder"]
@@ -22,11 +32,18 @@ class Recorder:
         """`path`: the rank's event file; None: nothing is kept."""
         self.spans = Spans()
         self.traffic = Traffic()
+        self._meter: Meter | None = None
+        self._lock = threading.Lock()
+        self._waiting: list[Event] = []
         self._file: TextIO | None = None
         self._flushed = time.monotonic()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")
+
+    @property
+    def keeps_events(self) -> bool:
+        return self._file is not None
 
     def now(self) -> float:
         return time.perf_counter()
@@ -34,16 +51,49 @@ class Recorder:
     def emit(self, event: Event) -> None:
         if self._file is None:
             return
-        self._file.write(event.to_json() + "\n")
-        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            self.flush()
+        with self._lock:
+            # Turned into text many at a time: in the middle of a step the caches are full of the model, and the same
+            # work takes several times as long.
+            self._waiting.append(event)
+            if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+                self._flush()
 
     def flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-            self._flushed = time.monotonic()
+        with self._lock:
+            self._flush()
+
+    def start_meter(self, metering: Metering) -> None:
+        """Sample what this process uses, until `stop_meter` or `close`; not where nothing is kept."""
+        if self._file is not None and metering.interval_seconds:
+            self._meter = Meter(self.emit, metering)
+            self._meter.start()
+
+    @contextlib.contextmanager
+    def meter_paused(self) -> Iterator[None]:
+        """What happens meanwhile is in no sample."""
+        if self._meter is not None:
+            self._meter.pause()
+        yield
+        if self._meter is not None:
+            self._meter.resume()
+
+    def stop_meter(self) -> None:
+        if self._meter is not None:
+            self._meter.stop()
+            self._meter = None
 
     def close(self) -> None:
+        self.stop_meter()
+        with self._lock:
+            if self._file is not None:
+                self._flush()
+                self._file.close()
+                self._file = None
+
+    def _flush(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            waiting, self._waiting = self._waiting, []  # first of all: an event that is no JSON must not come again
+            for event in waiting:
+                self._file.write(event.to_json() + "\n")
+            self._file.flush()
+            self._flushed = time.monotonic()

@@ -18,6 +18,8 @@ class RankState:
 
     rank: int
     role: str = "worker"
+    host: str | None = None
+    """Events don't tell it: only a finished run's summary does."""
     steps: int = 0
     samples: int = 0
     progress: float = 0.0
@@ -27,6 +29,8 @@ class RankState:
     first_time: float = 0.0
     last_time: float = 0.0
     finished: dict[str, Any] | None = None
+    samplings: list[dict[str, Any]] = field(default_factory=list)
+    """The `sample` events: what its process used."""
 
     @property
     def wait_seconds(self) -> float:
@@ -77,6 +81,8 @@ class Follower:
                 state.bytes_sent = event["bytes_sent"]
                 for name, seconds in event["seconds"].items():
                     state.seconds[name] = state.seconds.get(name, 0.0) + seconds
+            case "sample":
+                state.samplings.append(event)
             case "evaluated":
                 self.evaluations.append(event)
             case "finished":

@@ -18,6 +18,8 @@ class RankRow(Protocol):
     @property
     def rank(self) -> int: ...
     @property
+    def host(self) -> str | None: ...
+    @property
     def role(self) -> str: ...
     @property
     def steps(self) -> int: ...
@@ -35,13 +37,16 @@ class RankRow(Protocol):
 
 def rank_table(ranks: Iterable[RankRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("rank", "role"):
+    ranks = list(ranks)
+    hosts = any(rank.host for rank in ranks)
+    for name in ("rank", "host", "role") if hosts else ("rank", "role"):
         table.add_column(name)
     for name in ("steps", "loss", "own work", "waiting", "sent"):
         table.add_column(name, justify="right")
     for rank in ranks:
         table.add_row(
             str(rank.rank),
+            *([rank.host or ""] if hosts else []),
             rank.role,
             f"{rank.steps:,}" if rank.samples else "",
             f"{rank.loss:.4f}" if rank.loss is not None else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from minga.experiment import Experiment
+from minga.measure.energy import Energy
+from minga.report.consumption import energy_of_rank, energy_of_run
 from minga.report.follow import Follower, RankState
 from minga.spec import describe
 
@@ -32,6 +35,18 @@ class RankSummary:
     messages_sent: int
     phases: dict[str, float]
     """Seconds by span: data, forward, backward, exchange, wait, update."""
+    host: str | None = None
+    """In a lab: h1, h2, ..."""
+    cpu_seconds: float = 0.0
+    """Of its process during training; 0 for a server beside a worker, which counts for both."""
+    memory_bytes: int = 0
+    """Resident memory of its process at its peak."""
+    joules: float | None = None
+    """Of its process as a host of its own; always an estimate."""
+    joules_estimated: bool = True
+    """Goes with `joules` wherever that is shown."""
+    interface: dict[str, int] | None = None
+    """In a lab, of its host: bytes_sent, bytes_received, packets_sent, packets_received, payload_sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +80,17 @@ class Summary:
     switched_after: int | None
     """`switch`: the last step of all-reduce."""
     ranks: list[RankSummary]
+    bandwidth_asked: float | None = None
+    """In a lab: bits of TCP payload per second, and seconds one way; asked for and measured."""
+    bandwidth_measured: float | None = None
+    delay_asked: float | None = None
+    delay_measured: float | None = None
+    evaluate_seconds: float = 0.0
+    """Of all evaluations, which are not in `seconds`."""
+    energy: Energy | None = None
+    """Of training; it says whether it is an estimate."""
+    energy_delay_product: float | None = None
+    """Joule-seconds: energy times `seconds`; as much an estimate as `energy` is."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: infinities and what is no number become None."""
@@ -86,6 +112,8 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
     metrics = follower.evaluations[-1]["metrics"] if follower.evaluations else {}
     training_loss = next((state.loss for state in ranks if state.loss is not None), None)
     switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
+    energy = energy_of_run(run, ranks)
+    network = _network(run)
     return Summary(
         run=str(run),
         workload=experiment.workload,
@@ -120,10 +148,39 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
                 bytes_sent=state.bytes_sent,
                 messages_sent=state.finished["messages_sent"] if state.finished else 0,
                 phases=state.seconds,
+                host=_host(experiment, state.rank),
+                cpu_seconds=sum(sample["cpu_seconds"] for sample in state.samplings),
+                memory_bytes=max((sample["memory_bytes"] for sample in state.samplings), default=0),
+                joules=energy_of_rank(state),
+                interface=state.finished.get("interface") if state.finished else None,
             )
             for state in ranks
         ],
+        bandwidth_asked=network.get("bandwidth_asked"),
+        bandwidth_measured=network.get("bandwidth_measured"),
+        delay_asked=network.get("delay_asked"),
+        delay_measured=network.get("delay_measured"),
+        evaluate_seconds=sum(evaluation.get("seconds", 0.0) for evaluation in follower.evaluations),
+        energy=energy,
+        energy_delay_product=energy.delay_product(seconds) if energy is not None else None,
     )
+
+
+def _network(run: Path) -> dict[str, Any]:
+    """What was asked of the lab's network and what was measured there; empty without a lab."""
+    path = run / "network.json"
+    if not path.is_file():
+        return {}
+    measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return measured
+
+
+def _host(experiment: Experiment, rank: int) -> str | None:
+    """The name of a rank's host in a lab."""
+    if not experiment.in_lab:
+        return None
+    beside = experiment.chosen_strategy.servers_beside_workers and rank >= experiment.cluster.nodes
+    return f"h{rank + 1 - (experiment.cluster.nodes if beside else 0)}"
 
 
 def _finite(value: Any) -> Any:
