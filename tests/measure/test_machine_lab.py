@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from minga.measure.machine.control_groups import cpu_quota
-from minga.measure.machine.lab import control_groups, discipline, has_capability, namespaces, traffic_shaping
+from minga.measure.machine.lab import (
+    control_groups,
+    discipline,
+    has_capability,
+    namespaces,
+    netlink_library,
+    relay,
+    traffic_shaping,
+)
 from minga.measure.machine.system import cores
 
 SYS_ADMIN, NET_ADMIN = 21, 12
@@ -243,3 +251,18 @@ def test_a_path_that_leads_out_of_the_container_is_not_followed(tmp_path: Path) 
         },
     )
     assert cpu_quota(tmp_path) is None
+
+
+# delays in user space
+
+
+def test_a_machine_without_tun_is_told_what_to_do(tmp_path: Path) -> None:
+    assert relay(tmp_path, "Linux").state == "missing"
+    assert relay(tmp_path, "Darwin").state == "missing"
+    assert relay(write(tmp_path, {"dev/net/tun": ""}), "Linux").state == "ok"
+
+
+def test_the_netlink_library_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert netlink_library().state == "ok"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert netlink_library().state == "missing"

@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 
 from minga.measure.machine.energy import energy
 from minga.measure.machine.findings import Examination, Finding, first_line, make_finding
-from minga.measure.machine.lab import control_groups, namespaces, traffic_shaping
+from minga.measure.machine.lab import control_groups, namespaces, netlink_library, relay, traffic_shaping
 from minga.measure.machine.network import loopback, network, outward_address
 from minga.measure.machine.system import cores, data_directory, devices, disk, memory, threads, versions
 
@@ -33,6 +33,8 @@ def examine(*, minga_version: str, threads_per_rank: int | None) -> Examination:
         ("network", "interfaces", lambda: network(psutil.net_if_addrs(), psutil.net_if_stats(), outward_address())),
         ("lab", "network namespaces", lambda: [namespaces()]),
         ("lab", "shaping", traffic_shaping),
+        ("lab", "delays in user space", lambda: [relay()]),
+        ("lab", "netlink library", lambda: [netlink_library()]),
         ("lab", "CPU shares", lambda: [control_groups()]),
         ("energy", "counters", energy),
         ("data", "data directory", lambda: data_directory(os.environ.get("MINGA_DATA"))),

@@ -7,6 +7,7 @@ Linux only. Nothing is made or loaded: the kernel's own files tell.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 from functools import partial
@@ -16,14 +17,22 @@ from minga.measure.machine.control_groups import cpu_groups
 from minga.measure.machine.files import ROOT, read
 from minga.measure.machine.findings import Finding, State, make_finding
 
-__all__ = ["control_groups", "discipline", "has_capability", "namespaces", "traffic_shaping"]
+__all__ = [
+    "control_groups",
+    "discipline",
+    "has_capability",
+    "namespaces",
+    "netlink_library",
+    "relay",
+    "traffic_shaping",
+]
 
 _RIGHTS = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
 _AS_ROOT = "run as root (in a container: with --cap-add SYS_ADMIN --cap-add NET_ADMIN)"
 _DISCIPLINES = {
     "tbf": ("limits bandwidth", "tbf rate 1mbit burst 32kbit latency 400ms"),
     "htb": ("shares bandwidth", "htb"),
-    "netem": ("delays and loses packets", "netem delay 1ms"),
+    "netem": ("delays and loses packets (without it, a relay in user space does)", "netem delay 1ms"),
 }
 
 
@@ -130,6 +139,28 @@ def _module_names(listing: str | None) -> set[str]:
     """From lines such as `kernel/net/sched/sch_tbf.ko.zst: kernel/...`, only what is before the colon."""
     paths = (line.partition(":")[0] for line in (listing or "").splitlines())
     return {path.rpartition("/")[2].partition(".ko")[0].replace("-", "_") for path in paths}
+
+
+def relay(root: Path = ROOT, system: str | None = None) -> Finding:
+    """Whether delays work on a kernel without netem: a relay in user space needs a TAP device."""
+    name = "delays in user space"
+    if (system or platform.system()) != "Linux":
+        return _linux_only(name)
+    device = root / "dev/net/tun"
+    if not device.exists():
+        return make_finding("lab", name, "missing", "no /dev/net/tun", "as root: modprobe tun")
+    if not os.access(device, os.R_OK | os.W_OK):
+        remedy = "run as root, or as root, for all users: chmod a+rw /dev/net/tun"
+        return make_finding("lab", name, "limited", "/dev/net/tun is not for this user", remedy)
+    return make_finding("lab", name, "ok", "/dev/net/tun can be used")
+
+
+def netlink_library() -> Finding:
+    """Whether the library that labs tell the kernel with is installed."""
+    name = "netlink library"
+    if importlib.util.find_spec("pyroute2") is None:
+        return make_finding("lab", name, "missing", "pyroute2 is not installed", "pip install 'minga[lab]'")
+    return make_finding("lab", name, "ok", "pyroute2 is installed")
 
 
 def control_groups(root: Path = ROOT, system: str | None = None) -> Finding:
