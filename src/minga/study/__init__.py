@@ -9,5 +9,22 @@ from __future__ import annotations
 from minga.study.cells import Batch, Cell, Environment
 from minga.study.description import Job, Study
 from minga.study.load import load_study, shipped_studies
+from minga.study.progress import StudyView, study_view_for
+from minga.study.results import Result
+from minga.study.runner import Outcome, outcome_of, run_study
 
-__all__ = ["Batch", "Cell", "Environment", "Job", "Study", "load_study", "shipped_studies"]
+__all__ = [
+    "Batch",
+    "Cell",
+    "Environment",
+    "Job",
+    "Outcome",
+    "Result",
+    "Study",
+    "StudyView",
+    "load_study",
+    "outcome_of",
+    "run_study",
+    "shipped_studies",
+    "study_view_for",
+]

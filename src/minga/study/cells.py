@@ -24,7 +24,7 @@ from minga.errors import ConfigError
 from minga.experiment import Experiment, with_codec, with_overrides
 from minga.network import Network
 from minga.strategies import Single
-from minga.study.label import label_of
+from minga.study.label import label_of, text_of
 
 __all__ = ["Batch", "Cell", "Environment", "flatten", "make_cells", "overlay"]
 
@@ -158,6 +158,7 @@ def _make_cell(
     if alone:
         made = _alone(made)
     label = label or label_of({"cluster.nodes": made.cluster.nodes, "strategy": made.chosen_strategy})
+    values = {path: text_of(value) if isinstance(value, Mapping) else value for path, value in values.items()}
     # The strategy that is meant is written down: another default of a later version would be another experiment.
     return Cell(label, values, environment, dataclasses.replace(made, strategy=made.chosen_strategy))
 

@@ -8,7 +8,7 @@ from typing import Any
 from minga.spec import Named, describe
 from minga.units import format_bandwidth, format_duration
 
-__all__ = ["label_of"]
+__all__ = ["label_of", "text_of"]
 
 
 def label_of(values: Mapping[str, Any]) -> str:
@@ -17,7 +17,7 @@ def label_of(values: Mapping[str, Any]) -> str:
 
 
 def _words(path: str, value: Any) -> str:
-    text = _text(value)
+    text = text_of(value)
     match path:
         case "cluster.nodes":
             return f"{text} node" if value == 1 else f"{text} nodes"
@@ -34,11 +34,12 @@ def _words(path: str, value: Any) -> str:
     return f"{name.replace('.', ' ').replace('_', ' ')} {text}"
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as people write it in one line."""
     if isinstance(value, Named):
         return describe(value)
     if isinstance(value, Mapping):  # a strategy as a table, in the words of a string
-        fields = ",".join(f"{key}={_text(item)}" for key, item in value.items() if key != "name")
+        fields = ",".join(f"{key}={text_of(item)}" for key, item in value.items() if key != "name")
         name = str(value.get("name", ""))
         return f"{name}:{fields}" if name and fields else name or fields
-    return ",".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
+    return ",".join(map(text_of, value)) if isinstance(value, list | tuple) else str(value)
