@@ -83,7 +83,7 @@ class Study(Config):
     """One sentence: what the study shows."""
 
     experiment: dict[str, Any]
-    """What all cells have in common: the table of an experiment, without its batch."""
+    """What all cells have in common: the table of an experiment; also `codec`, for whatever strategy a cell has."""
 
     batch: Batch | None = None
     """What a batch is when nodes are added (None: `experiment`, the grid or the environments say it)."""
