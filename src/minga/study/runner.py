@@ -52,15 +52,20 @@ def run_study(study: Study, out: Path, view: StudyView | None = None, *, fresh: 
     view = view or StudyView()
     with study_directory(out, study, fresh=fresh) as directory:
         results = Results(directory / "results.jsonl")
-        named = {Path(line.run).name for line in results.lines if line.run}
-        remove_runs_without_a_result(directory / "runs", named)
-        remove_tree(directory / "warm-up")
-        latest = results.latest()
-        done = {identity for identity, result in latest.items() if result.state == "done"}
+        _clean_up(directory, results)  # of one that was killed
+        done = {identity for identity, result in results.latest().items() if result.state == "done"}
         left = [job for job in study.jobs if job.identity not in done]
-        if left:
-            _run_all(study, directory, left, results, view)
+        try:
+            if left:
+                _run_all(study, directory, left, results, view)
+        finally:  # Ctrl-C, a full disk: a run without a result leaves no directory either
+            _clean_up(directory, results)
         return _outcome(study, directory, results)
+
+
+def _clean_up(directory: Path, results: Results) -> None:
+    remove_runs_without_a_result(directory / "runs", {Path(line.run).name for line in results.lines if line.run})
+    remove_tree(directory / "warm-up")
 
 
 def outcome_of(study: Study, directory: Path) -> Outcome:
@@ -110,10 +115,6 @@ def _run_one(job: Job, directory: Path, runs: str, view: StudyView) -> Result:
         run(job.cell.for_repetition(job.repetition, directory / runs), watched)
     except MingaError as failure:
         error = str(failure)
-    except BaseException:  # Ctrl-C, a full disk: no result, so no directory either
-        if watched.directory is not None:
-            remove_tree(watched.directory)
-        raise
     return Result(
         cell=job.cell.identity,
         label=job.cell.label,
