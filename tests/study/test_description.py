@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,22 @@ def test_buenos_aires_has_the_codec_in_every_strategy() -> None:
     for cell in cells[1:]:
         assert cell.experiment.strategy is not None
         assert "half" in str(cell.experiment.strategy.codec).lower()
+
+
+# --- the page about studies --------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "studies.md"
+
+
+def test_the_example_of_the_page_is_a_study() -> None:
+    block = re.search(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    example = build(Study, tomllib.loads(block[1]))
+    assert len(example.cells) == 1 + 2 * 3 * 2
+    assert {cell.experiment.cluster.nodes for cell in example.quickened().cells} == {1, 2}
+
+
+def test_the_page_has_every_field_and_every_shipped_question() -> None:
+    page = PAGE.read_text()
+    assert [name for name, *_ in fields_of(Study) if f"`{name}`" not in page and f"[{name}]" not in page] == []
+    assert [name for name in shipped_studies() if load_study(name).question.split(",")[0] not in page] == []

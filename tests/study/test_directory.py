@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ def study(name: str = "mine") -> Study:
 def test_the_resolved_study_is_written_there(tmp_path: Path) -> None:
     with study_directory(tmp_path / "deep" / "mine", study()) as directory:
         assert 'workload = "digits"' in (directory / "study.toml").read_text()
+        planned = json.loads((directory / "plan.json").read_text())["runs"]
+        assert [(run["cell"], run["repetition"]) for run in planned] == [job.identity for job in study().jobs]
 
 
 def test_two_at_the_same_time_are_one_too_many(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The directory of a study: `study.toml`, `results.jsonl`, `runs/`; one `minga bench` at a time.
+"""The directory of a study: `study.toml`, `plan.json`, `results.jsonl`, `runs/`; one `minga bench` at a time.
 
 with study_directory(Path("studies/quito"), study) as directory:
     ...
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -80,8 +81,16 @@ def _describe(directory: Path, study: Study) -> None:
                 f"{directory} has the study {name!r}, not {study.name!r}; choose another with --out, or start anew "
                 "with --fresh (the old one is moved aside)"
             )
-    new = directory / "study.toml.new"
-    new.write_text(study.to_toml(), encoding="utf-8")
+    _write(file, study.to_toml())
+    # Which results are the study's: there may be more, of cells that are no longer in it.
+    plan = [{"cell": job.cell.identity, "label": job.cell.label, "repetition": job.repetition} for job in study.jobs]
+    _write(directory / "plan.json", json.dumps({"runs": plan}, indent=1))
+
+
+def _write(file: Path, text: str) -> None:
+    """All of it or nothing."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text, encoding="utf-8")
     new.replace(file)
 
 
