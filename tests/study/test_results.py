@@ -43,6 +43,7 @@ def test_a_torn_last_line_is_cut_and_the_next_one_is_whole(tmp_path: Path, left:
     file.write_bytes(first + second[:left])
     again = Results(file)
     assert again.lines == [result(0)]
+    assert file.read_bytes() == first + second[:left]  # somebody who only looks changes nothing
     again.append(result(2))
     assert Results(file).lines == [result(0), result(2)]
 

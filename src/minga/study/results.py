@@ -48,14 +48,19 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._length = 0
         self.lines = self._read()
 
     def append(self, result: Result) -> None:
+        """Only for the one who has the study's lock."""
         is_new = not self._path.exists()
-        with self._path.open("ab") as file:
+        with self._path.open("wb" if is_new else "r+b") as file:
+            file.truncate(self._length)  # a line that was cut short
+            file.seek(self._length)
             file.write(json.dumps(dataclasses.asdict(result)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+            self._length = file.tell()
         if is_new:
             _sync_directory(self._path.parent)
         self.lines.append(result)
@@ -69,13 +74,10 @@ class Results:
         return line.run is not None and (self._path.parent / line.run).is_dir()
 
     def _read(self) -> list[Result]:
-        """What is there; a last line that was cut short is taken off the file, so that the next one is a line again."""
+        """What is there, without a last line that was cut short (or is being written: a reader changes nothing)."""
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            with self._path.open("r+b") as file:
-                file.truncate(len(whole))
-                os.fsync(file.fileno())
+        self._length = len(whole)
         known = {field.name for field in dataclasses.fields(Result)}
         lines = []
         for number, line in enumerate(whole.splitlines(), start=1):
