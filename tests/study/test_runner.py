@@ -113,7 +113,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
 # --- killed ------------------------------------------------------------------------------------------------------
 
 
-def wait_for(happened: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_for(happened: Callable[[], bool], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, f"still waiting for {what}"
@@ -127,12 +127,13 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "minga", "bench", str(file), "--out", str(out), "--json", "--no-report"]
     environment = os.environ | {"PYTHONPATH": str(Path(minga.__file__).parents[1])}
 
-    def runs() -> list[Path]:
-        return list((out / "runs").glob("*"))
+    def runs() -> set[Path]:
+        return set((out / "runs").glob("*"))
 
+    stale: set[Path] = set()
     moments: dict[str, Callable[[], bool]] = {
-        "a run's directory": lambda: bool(runs()),
-        "a run that trains": lambda: any((run / "events" / "rank-0.jsonl").exists() for run in runs()),
+        "a run's directory": lambda: bool(runs() - stale),
+        "a run that trains": lambda: any((run / "events" / "rank-0.jsonl").exists() for run in runs() - stale),
         "a result": lambda: bool(lines_of(out)),
     }
     finished: list[dict[str, Any]] = []
@@ -144,7 +145,8 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
         bench.wait()
         wait_for(lambda: not any(map(alive, family)), "the run's processes to end by themselves")  # noqa: B023
         assert lines_of(out)[: len(finished)] == finished
-        finished = lines_of(out)
+        finished, stale = lines_of(out), runs()
+        assert len(stale) <= len(finished) + 1  # what was cut short before is gone
     assert 0 < len(finished) < 3
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
