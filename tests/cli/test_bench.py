@@ -117,9 +117,11 @@ def test_a_failed_run_is_told_and_the_same_command_tries_it_again(bench: Bench) 
 
 
 def test_ctrl_c_says_how_to_go_on(bench: Bench) -> None:
+    Path("tiny.toml").write_text(STUDY.replace("steps = 3", "steps = 100_000"))
+
     def press() -> None:
-        deadline = time.monotonic() + 20
-        while not list(Path("mine").glob("runs/*")) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while not list(Path("mine").glob("runs/*/logs/rank-0.log")) and time.monotonic() < deadline:
             time.sleep(0.01)
         _thread.interrupt_main()
 
