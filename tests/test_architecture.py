@@ -21,6 +21,7 @@ ALLOWED = {
     "user_files": {"errors"},
     "config": {"errors"},
     "spec": {"config", "errors", "user_files"},
+    "toml_files": {"config", "errors"},
     "codecs": {"spec"},
     "comm": {"codecs", "errors"},
     "layout": {"comm"},
@@ -35,10 +36,10 @@ ALLOWED = {
     "workloads": {"data", "errors", "workload"},
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
-    "experiment": {"config", "errors", "network", "spec", "strategies"},
+    "experiment": {"config", "errors", "network", "spec", "strategies", "toml_files"},
     "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "trainee"},
 }
-TOP = {"cli", "web", "report", "launch", "runner", "own_loop", "testing"}
+TOP = {"cli", "web", "study", "report", "launch", "runner", "own_loop", "testing"}
 
 
 def imports() -> list[tuple[Path, str, str]]:
@@ -73,6 +74,11 @@ def test_nothing_below_imports_what_people_see() -> None:
         if start not in entrances and (to in {"cli", "web"} or (to in TOP and start not in TOP))
     ]
     assert not wrong
+
+
+def test_only_the_command_line_knows_studies() -> None:
+    above = {"__init__", "cli", "web"}
+    assert [f"{path} imports study" for path, start, to in imports() if to == "study" and start not in above] == []
 
 
 def test_strategies_do_not_know_torch_distributed_nor_the_time() -> None:

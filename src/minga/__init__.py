@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minga.report.summary import Summary
     from minga.runner import run
     from minga.strategies import Strategy
+    from minga.study import Study, load_study, run_study
     from minga.workload import Workload
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "OwnLoop",
     "Replica",
     "Strategy",
+    "Study",
     "Summary",
     "Training",
     "Transport",
@@ -37,7 +39,9 @@ __all__ = [
     "all_reduce_sum",
     "broadcast",
     "join",
+    "load_study",
     "run",
+    "run_study",
 ]
 __version__ = "0.1.0"
 
@@ -51,6 +55,7 @@ _HOMES = {
     "OwnLoop": "minga.own_loop",
     "Replica": "minga.replica",
     "Strategy": "minga.strategies",
+    "Study": "minga.study",
     "Summary": "minga.report.summary",
     "Training": "minga.experiment",
     "Transport": "minga.comm",
@@ -59,7 +64,9 @@ _HOMES = {
     "all_reduce_sum": "minga.comm",
     "broadcast": "minga.comm",
     "join": "minga.own_loop",
+    "load_study": "minga.study",
     "run": "minga.runner",
+    "run_study": "minga.study",
 }
 
 

@@ -25,7 +25,7 @@ from pydantic_core import core_schema
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["Config", "FieldError", "build", "default_of", "fields_of"]
+__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "fields_of"]
 
 
 class FieldError(ConfigError):
@@ -101,7 +101,8 @@ def _explain(error: ValidationError, value: Any) -> FieldError:
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, FieldError):
-        return cause
+        place = tuple(str(part) for part in first["loc"] if isinstance(part, int))  # in a list: which one
+        return FieldError((*place, *cause.path), cause.message)
     if isinstance(cause, ConfigError):
         return FieldError((), str(cause))
     reason = first["msg"][0].lower() + first["msg"][1:]

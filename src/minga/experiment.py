@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +22,14 @@ from typing import Any, Literal
 
 import tomli_w
 
-from minga.config import Config, FieldError, build
+from minga.config import Config, FieldError
 from minga.errors import ConfigError
 from minga.network import Network
 from minga.spec import Named, describe
 from minga.strategies import AllReduce, Single, Strategy
+from minga.toml_files import load_config
 
-__all__ = ["Cluster", "Experiment", "Measuring", "Training", "load", "with_overrides"]
+__all__ = ["Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,38 +257,15 @@ def _table(config: Config) -> dict[str, Any]:
 
 def load(path: Path) -> Experiment:
     """Read an experiment from a TOML file; errors name the place in it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"can't read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no text in UTF-8") from None
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: this is no TOML: {error}") from None
-    try:
-        return build(Experiment, table)
-    except FieldError as error:
-        line = _line_of(text, error.path)
-        place = f"{path}, line {line}" if line else str(path)
-        raise ConfigError(f"{place}: {error}") from None
+    return load_config(Experiment, path)
 
 
-def _line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """The line where a key is set: in its table, as a dotted key, or (nearest) its table's own line."""
-    nearest: int | None = None
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-            table = tuple(part.strip(" \"'") for part in header[1].split("."))
-            if table == path[: len(table)]:
-                nearest = number
-        elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
-            here = (*table, *(part.strip("\"'") for part in key[1].split(".")))
-            if here == path[: len(here)]:
-                return number
-    return nearest
+def with_codec(experiment: Experiment, codec: str | None) -> Experiment:
+    """The experiment with another codec in its strategy."""
+    if codec is None:
+        return experiment
+    changed: dict[str, Any] = {"codec": codec}  # a string, which the strategy's own check turns into a codec
+    return dataclasses.replace(experiment, strategy=dataclasses.replace(experiment.chosen_strategy, **changed))
 
 
 def with_overrides(experiment: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_a_bad_key_in_a_file_is_an_error_with_its_place(minga: Minga, tmp_path: 
     assert "Did you mean 'nodes'?" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "launch", "strategies", "doctor"])
+@pytest.mark.parametrize("command", ["train", "compare", "bench", "launch", "strategies", "doctor"])
 def test_every_command_has_help_with_an_example(minga: Minga, tmp_path: Path, command: str) -> None:
     done = minga(command, "--help")
     assert done.returncode == 0

@@ -71,7 +71,7 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
     import tomllib
 
     from minga.config import build
-    from minga.experiment import Experiment, load, with_overrides
+    from minga.experiment import Experiment, load, with_codec, with_overrides
 
     table: dict[str, Any] = {"workload": workload}
     if workload.endswith(".toml"):
@@ -106,15 +106,3 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
         overrides[path.strip()] = value.strip()
     table = with_overrides(table, overrides)
     return with_codec(build(Experiment, table), codec)
-
-
-def with_codec(experiment: Experiment, codec: str | None) -> Experiment:
-    """The experiment with another codec in its strategy."""
-    import dataclasses
-
-    from minga.codecs import Codec
-
-    if codec is None:
-        return experiment
-    strategy = dataclasses.replace(experiment.chosen_strategy, codec=Codec.from_value(codec))
-    return dataclasses.replace(experiment, strategy=strategy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -16,7 +16,7 @@ from minga.report.follow import Follower
 from minga.report.numbers import percent, size
 from minga.report.rank_table import rank_table
 
-__all__ = ["LiveView", "PlainView", "View", "view_for"]
+__all__ = ["LiveView", "PlainView", "RunPanel", "View", "headline", "view_for"]
 
 _PLAIN_SECONDS = 5.0
 
@@ -39,10 +39,10 @@ class View:
         pass
 
 
-class LiveView(View):
-    """Progress, loss, accuracy, samples per second, and a table of ranks."""
+class RunPanel:
+    """One run in a terminal: progress, loss, accuracy, samples per second, and a table of ranks."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -52,9 +52,38 @@ class LiveView(View):
             TimeRemainingColumn(),
         )
         self._task = self._progress.add_task("starting", total=1.0)
-        self._live = Live(self._progress, console=console, refresh_per_second=8, transient=True)
         self._follower: Follower | None = None
         self._title = ""
+        self._shown: RenderableType = self._progress
+
+    def begin(self, run: Path, title: str) -> None:
+        self._follower = Follower(run)
+        self._title = title
+        self._progress.reset(self._task, description=f"{title}: starting")
+        self._shown = self._progress
+
+    def tick(self) -> None:
+        follower = self._follower
+        if follower is None:
+            return
+        follower.read()
+        if follower.ranks:
+            progress = max(state.progress for state in follower.ranks.values())
+            self._progress.update(self._task, completed=progress, description=self._title)
+            # Made here and not when it is shown: that happens in another thread, while the follower changes.
+            table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
+            self._shown = Group(self._progress, headline(follower), table)
+
+    def __rich__(self) -> RenderableType:
+        return self._shown
+
+
+class LiveView(View):
+    """A run as it goes on, in a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._panel = RunPanel()
+        self._live = Live(self._panel, console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -66,25 +95,10 @@ class LiveView(View):
         self._live.__exit__(kind, error, trace)
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower = Follower(run)
-        self._title = title
-        self._progress.reset(self._task, description=f"{title}: starting")
+        self._panel.begin(run, title)
 
     def tick(self) -> None:
-        follower = self._follower
-        if follower is None:
-            return
-        follower.read()
-        if follower.ranks:
-            progress = max(state.progress for state in follower.ranks.values())
-            self._progress.update(self._task, completed=progress, description=self._title)
-            self._live.update(
-                Group(
-                    self._progress,
-                    _headline(follower),
-                    rank_table(follower.ranks[rank] for rank in sorted(follower.ranks)),
-                )
-            )
+        self._panel.tick()
 
 
 class PlainView(View):
@@ -111,14 +125,15 @@ class PlainView(View):
             self._told = len(follower.evaluations)
             self._last = time.monotonic()
             progress = max(state.progress for state in follower.ranks.values())
-            self._console.print(f"{100 * progress:3.0f} %  {_headline(follower)}", highlight=False, soft_wrap=True)
+            self._console.print(f"{100 * progress:3.0f} %  {headline(follower)}", highlight=False, soft_wrap=True)
 
 
 def view_for(console: Console) -> View:
     return LiveView(console) if console.is_terminal else PlainView(console)
 
 
-def _headline(follower: Follower) -> Text:
+def headline(follower: Follower) -> Text:
+    """Where a run is, in one line."""
     states = follower.ranks.values()
     worker = follower.ranks.get(0)
     parts = []

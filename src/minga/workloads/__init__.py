@@ -8,7 +8,13 @@ from pathlib import Path
 from minga.errors import unknown
 from minga.workload import Workload
 from minga.workloads.digits import digits
-from minga.workloads.mnist import fashion_mnist_lenet5, fashion_mnist_resnet, mnist_lenet5, mnist_resnet
+from minga.workloads.mnist import (
+    fashion_mnist_lenet5,
+    fashion_mnist_resnet,
+    mnist_lenet5,
+    mnist_lenet5_adam,
+    mnist_resnet,
+)
 
 __all__ = ["WORKLOADS", "built_in"]
 
@@ -16,6 +22,7 @@ WORKLOADS: dict[str, Callable[[Path | None], Workload]] = {
     "digits": digits,
     "mnist": mnist_lenet5,
     "mnist-lenet5": mnist_lenet5,
+    "mnist-lenet5-adam": mnist_lenet5_adam,
     "mnist-resnet": mnist_resnet,
     "fashion-mnist": fashion_mnist_lenet5,
     "fashion-mnist-lenet5": fashion_mnist_lenet5,

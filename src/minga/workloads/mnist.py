@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from minga.errors import DataError
 from minga.workload import Workload
 from minga.workloads.models import LeNet5, SmallResNet
 
-__all__ = ["fashion_mnist_lenet5", "fashion_mnist_resnet", "mnist_lenet5", "mnist_resnet"]
+__all__ = ["fashion_mnist_lenet5", "fashion_mnist_resnet", "mnist_lenet5", "mnist_lenet5_adam", "mnist_resnet"]
 
 # Mean and standard deviation of the training pictures, 0 to 1.
 _SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
@@ -29,6 +30,10 @@ _FILES = {
 
 def _sgd(parameters: Iterable[nn.Parameter], rate: float) -> Optimizer:
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+
+
+def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
 
 
 def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
@@ -59,6 +64,12 @@ def _workload(
 
 def mnist_lenet5(data: Path | None = None) -> Workload:
     return _workload(data, "mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
+
+
+def mnist_lenet5_adam(data: Path | None = None) -> Workload:
+    """The recipe of the Buenos Aires thesis: Adam with 0.01, batch 64."""
+    plain = mnist_lenet5(data)
+    return dataclasses.replace(plain, name="mnist-lenet5-adam", optimizer=_adam)
 
 
 def mnist_resnet(data: Path | None = None) -> Workload:

@@ -1,0 +1,186 @@
+"""`minga bench`: a study, run by run; it may be interrupted and started again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from minga.cli.options import JsonOption
+from minga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minga.study import Outcome, Study
+
+__all__ = ["register"]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("bench", no_args_is_help=True)(bench)
+
+
+def bench(
+    study: Annotated[str | None, typer.Argument(help="A shipped study's name (--list), or a study.toml.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The study's small version: minutes, not hours.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The study's directory; default: studies/NAME.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; what is there is moved aside.")] = False,
+    list_studies: Annotated[bool, typer.Option("--list", help="Show the shipped studies.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells, order and estimated time; run none.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report at the end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a study: all of its cells, several times each, in mixed order.
+
+    It may be interrupted or killed at any moment: started again, it runs what is missing, and what failed.
+
+    Exit code: 0 all done, 1 some runs failed, 2 the study can't work (nothing has run), 130 interrupted.
+
+    Examples:
+
+      minga bench --list
+
+      minga bench quito --quick
+
+      minga bench my_study.toml --out studies/mine --dry-run
+    """
+    if list_studies:
+        _list(as_json)
+        return
+    if study is None:
+        raise ConfigError("name a study (minga bench --list shows those that are shipped), or give a study.toml")
+    from minga.study import load_study
+
+    loaded = load_study(study, quick=quick)
+    directory = (out or Path("studies") / loaded.name).expanduser()
+    if dry_run:
+        _dry_run(loaded, directory, as_json)
+        return
+    outcome = _run(loaded, directory, fresh=fresh, report=not no_report, quiet=as_json)
+    report = None if no_report else _write_report(outcome)
+    if as_json:
+        _print_json(outcome, report)
+    else:
+        _print(outcome, report)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _list(as_json: bool) -> None:
+    from minga.study import load_study, shipped_studies
+
+    studies = [load_study(name) for name in shipped_studies()]
+    if as_json:
+        keys = ("name", "title", "question")
+        listed = [
+            {**{key: getattr(each, key) for key in keys}, "cells": len(each.cells), "runs": len(each.jobs)}
+            for each in studies
+        ]
+        print(json.dumps({"studies": listed}))
+        return
+    console = Console(highlight=False)
+    for each in studies:
+        console.print(f"[bold]{each.name}[/]  {each.title}: {len(each.cells)} cells, {len(each.jobs)} runs")
+        console.print(f"    {each.question}")
+
+
+def _dry_run(study: Study, directory: Path, as_json: bool) -> None:
+    from minga.report.numbers import duration
+    from minga.study import outcome_of
+    from minga.study.estimate import Forecast
+
+    done = {result.identity for result in outcome_of(study, directory).done}
+    forecast = Forecast(study.cells)
+    jobs = [(job, job.identity in done, forecast.seconds(job.cell)) for job in study.jobs]
+    left = [seconds + study.cool_down_seconds for _, is_done, seconds in jobs if not is_done]
+    if as_json:
+        listed = [
+            {"cell": job.cell.identity, "label": job.cell.label, "repetition": job.repetition, "done": is_done}
+            | {"values": dict(job.cell.values), "environment": job.cell.environment, "estimated_seconds": seconds}
+            for job, is_done, seconds in jobs
+        ]
+        whole = {"study": study.name, "directory": str(directory), "runs": listed, "estimated_seconds": sum(left)}
+        print(json.dumps(whole))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(study.title)}[/]: {escape(study.question)}")
+    for number, (job, is_done, seconds) in enumerate(jobs, start=1):
+        state = "done" if is_done else f"about {duration(seconds)} (estimated)"
+        console.print(f"{number:4}  {escape(str(job))}: {state}")
+    console.print(f"{len(left)} of {len(jobs)} runs to do: about {duration(sum(left))} (estimated); into {directory}")
+
+
+def _run(study: Study, directory: Path, *, fresh: bool, report: bool, quiet: bool) -> Outcome:
+    from minga.study import StudyView, outcome_of, run_study, study_view_for
+
+    console = Console(stderr=True)
+    try:
+        with StudyView() if quiet and not console.is_terminal else study_view_for(console) as view:
+            return run_study(study, directory, view, fresh=fresh)
+    except KeyboardInterrupt:
+        outcome = outcome_of(study, directory)
+        missing = len(study.jobs) - len(outcome.done)
+        console.print(
+            f"interrupted; all processes of the run are ended. {len(outcome.done)} runs are done, {missing} are left: "
+            "the same command goes on with these",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if report:
+            _write_report(outcome)
+        raise
+
+
+def _write_report(outcome: Outcome) -> Path | None:
+    """The report on what is there; None while there is nothing to tell."""
+    if not outcome.done:
+        return None
+    # Until the report is there: with it, the import below and a plain return of the call are enough.
+    try:
+        from minga.report.write import write_report  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ModuleNotFoundError:
+        return None
+    written: Path = write_report([outcome.directory], outcome.directory)
+    return written
+
+
+def _print(outcome: Outcome, report: Path | None) -> None:
+    from minga.study.answer import answer_table, rows_of
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(outcome.study.title)}[/]: {escape(outcome.study.question)}", soft_wrap=True)
+    console.print(answer_table(rows_of(outcome)))
+    for result in outcome.failed:
+        what = f"{result.label}, repetition {result.repetition + 1}"
+        console.print(f"[red]failed[/]: {escape(what)}: {escape(result.error or '')}", soft_wrap=True)
+    if outcome.failed:
+        console.print("the same command tries the failed ones again", soft_wrap=True)
+    console.print(f"everything is in {outcome.directory}", soft_wrap=True)
+    if report is not None:
+        console.print(f"report: {report}", soft_wrap=True)
+
+
+def _print_json(outcome: Outcome, report: Path | None) -> None:
+    from minga.study.answer import rows_of
+
+    print(
+        json.dumps(
+            {
+                "study": outcome.study.name,
+                "question": outcome.study.question,
+                "directory": str(outcome.directory),
+                "report": str(report) if report else None,
+                "done": len(outcome.done),
+                "failed": [
+                    {"label": result.label, "repetition": result.repetition, "error": result.error}
+                    for result in outcome.failed
+                ],
+                "cells": [row.to_dict() for row in rows_of(outcome)],
+            }
+        )
+    )

@@ -1,0 +1,129 @@
+"""What came out of a study, cell by cell: medians with their spread, relative to one node.
+
+for row in rows_of(outcome):
+    print(row.label, row.seconds, row.speedup)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from minga.experiment import load
+from minga.report.numbers import duration, percent
+from minga.report.summary import Summary, summarise
+from minga.study.cells import Cell
+from minga.study.runner import Outcome
+
+__all__ = ["Row", "Spread", "answer_table", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A few measurements of the same thing."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        return cls(statistics.median(values), min(values), max(values)) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell's runs."""
+
+    cell: str
+    label: str
+    values: dict[str, Any]
+    environment: str | None
+    nodes: int
+    runs: int
+    """That came to a good end."""
+    failed: int
+    seconds: Spread | None
+    """Of training, without starting and evaluating."""
+    samples_per_second: Spread | None
+    accuracy: Spread | None
+    speedup: float | None
+    """Median samples per second relative to the one node that has all else in common; None without one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def rows_of(outcome: Outcome) -> list[Row]:
+    """A row for each cell, in the order of the study."""
+    summaries: dict[str, list[Summary]] = {}
+    for result in outcome.done:
+        assert result.run is not None
+        summary = _summary(outcome.directory / result.run)
+        if summary is not None:
+            summaries.setdefault(result.cell, []).append(summary)
+    speeds = {
+        identity: statistics.median(each.samples_per_second for each in found) for identity, found in summaries.items()
+    }
+    rows = []
+    for cell in outcome.study.cells:
+        found = summaries.get(cell.identity, [])
+        baseline = baseline_of(cell, outcome.study.cells)
+        known = baseline is not None and speeds.get(baseline.identity) and cell.identity in speeds
+        rows.append(
+            Row(
+                cell=cell.identity,
+                label=cell.label,
+                values=dict(cell.values),
+                environment=cell.environment,
+                nodes=cell.experiment.cluster.nodes,
+                runs=len(found),
+                failed=sum(result.cell == cell.identity for result in outcome.failed),
+                seconds=Spread.of([each.seconds for each in found]),
+                samples_per_second=Spread.of([each.samples_per_second for each in found]),
+                accuracy=Spread.of([each.accuracy for each in found if each.accuracy is not None]),
+                speedup=speeds[cell.identity] / speeds[baseline.identity] if baseline and known else None,
+            )
+        )
+    return rows
+
+
+def baseline_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """One node with all else in common; for an environment, the first one with one node."""
+    for other in cells:
+        if other.experiment.cluster.nodes != 1 or (other.environment is None) != (cell.environment is None):
+            continue
+        rest = {path: value for path, value in other.values.items() if path != "cluster.nodes"}
+        if cell.environment is not None or rest.items() <= cell.values.items():
+            return other
+    return None
+
+
+def _summary(run: Path) -> Summary | None:
+    return summarise(run, load(run / "experiment.toml"))
+
+
+def answer_table(rows: Sequence[Row]) -> Table:
+    """For the terminal; everything fits into 80 columns unless labels are long."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    table.caption = "Medians, with least and most. Speedup is samples/s relative to one node with all else in common."
+    table.add_column("cell", overflow="fold")
+    for name in ("n", "time", "from - to", "accuracy", "speedup"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        failed = f" ({row.failed} failed)" if row.failed else ""
+        table.add_row(
+            row.label,
+            f"{row.runs}{failed}",
+            duration(row.seconds.median) if row.seconds else "-",
+            f"{row.seconds.least:.1f} - {row.seconds.most:.1f} s" if row.seconds else "-",
+            percent(row.accuracy.median if row.accuracy else None),
+            f"{row.speedup:.2f}x" if row.speedup is not None else "-",
+        )
+    return table
