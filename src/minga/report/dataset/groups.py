@@ -52,7 +52,7 @@ class Phases:
         return sum(self.seconds.values())
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Runs that repeat one experiment with other seeds."""
 
@@ -62,6 +62,10 @@ class Group:
     label: str = ""
     line: str = ""
     """Its label without the number of nodes: groups with the same one make a line in a figure."""
+    conditions: str = ""
+    """Its label without the number of nodes and the strategy."""
+    rest: str = ""
+    """Its label without the number of nodes, the strategy and the bandwidth."""
 
     @property
     def n(self) -> int:
@@ -178,7 +182,7 @@ def _phases(run: Run) -> list[Phases]:
     return found
 
 
-@dataclass
+@dataclass(eq=False)
 class Dataset:
     """All groups, and what was found besides them."""
 
@@ -259,12 +263,14 @@ def make_dataset(found: Found) -> Dataset:
 
 
 def _name(groups: Sequence[Group], shown: list[dict[str, Any]]) -> None:
-    lines = labels(shown, leaving_out=("cluster.nodes",))
+    left_out = ("cluster.nodes", "strategy", "cluster.network.bandwidth")
+    names = [labels(shown), *(labels(shown, leaving_out=left_out[:count]) for count in (1, 2, 3))]
     seen = Counter[str]()
-    for group, name, line in zip(groups, labels(shown), lines, strict=True):
-        mark = ["simulated"] if group.simulated else []
-        group.label = ", ".join([name, *mark])
-        group.line = ", ".join([line, *mark] if line else mark)
+    for index, group in enumerate(groups):
+        mark = "simulated" if group.simulated else ""
+        group.label, group.line, group.conditions, group.rest = (
+            ", ".join(part for part in (name[index], mark) if part) for name in names
+        )
         seen[group.label] += 1
         if seen[group.label] > 1:
             group.label += f" ({seen[group.label]})"

@@ -49,7 +49,7 @@ class Sample:
     estimated: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A run as it lies on disk."""
 
@@ -196,7 +196,7 @@ def _read_events(run: Run) -> None:
                 elif kind == "step" and rank == 0 and began is not None and event["loss"] is not None:
                     seconds = event["time"] - began - evaluating
                     run.training_losses.append(_point(event, seconds, {"training loss": event["loss"]}))
-                elif kind == "sample" and began is not None:
+                elif kind == "sample" and began is not None and event["seconds"] > 0:
                     run.samples.setdefault(rank, []).append(_sample(event, began))
             except (KeyError, TypeError, ValueError, AttributeError):
                 run.damaged_lines += 1

@@ -55,4 +55,3 @@ def differ(first: Spread, second: Spread) -> bool:
     limit = _NOISE_OF_SINGLE_RUNS if single else _NOISE_OF_MEDIANS
     apart = smaller <= 0 or larger / smaller - 1 > limit
     return apart and (first.high < second.low or second.high < first.low)
-
