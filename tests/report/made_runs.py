@@ -17,9 +17,7 @@ from typing import Any
 from minga.config import build
 from minga.experiment import Experiment, with_overrides
 from minga.measure.events import Evaluated, Event, Failed, Finished, Powered, Sampled, Serving, Started, Stepped
-from minga.report.dataset.settings import settings_of
 from minga.run_directory import event_file, make_run_directory
-from minga.spec import describe
 from minga.units import parse_bandwidth
 
 SAMPLES = 1000
@@ -201,10 +199,6 @@ def make_study(place: Path, cells: Sequence[tuple[dict[str, Any], Sequence[Path]
         lines.append({"cell": "bad", "label": failed, "values": {}, "repetition": 0, **why})
     (place / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return place
-
-
-def describe_settings(experiment: Experiment) -> str:
-    return f"{describe(experiment.chosen_strategy)} {settings_of(experiment)}"
 
 
 def plausible_study(place: Path, strategies: Sequence[str], bandwidths: Sequence[str], repetitions: int = 3) -> Path:

@@ -15,7 +15,7 @@ from minga.report.dataset.settings import shown_value
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import Target, choose_target
 from minga.report.figures import curves, intervals, phases, resources, scaling
-from minga.report.figures.style import Drawing
+from minga.report.figures.style import Drawing, house_style
 from minga.report.tables import circumstances, results, usage
 from minga.report.tables.table import Table
 from minga.report.words import sentences
@@ -63,8 +63,15 @@ def make_report(sources: Sequence[Path], *, target: float | None = None, command
     found = find_runs(sources)
     dataset = make_dataset(found)
     chosen = choose_target(dataset, target)
+    with house_style():
+        sections = _sections(dataset, chosen, command)
+    kept = [section for section in sections if section.drawings or any(table.rows for table in section.tables)]
+    return Report(_title(dataset), dataset, chosen, sentences(dataset, chosen), found.notes, kept)
+
+
+def _sections(dataset: Dataset, chosen: Target | None, command: Sequence[str]) -> list[Section]:
     over_nodes = scaling.scaling(dataset)
-    sections = [
+    return [
         Section("Time", over_nodes or intervals.times(dataset), [results.group_table(dataset)]),
         Section("Quality", curves.curves(dataset, chosen), results.curve_tables(dataset)),
         Section(
@@ -90,9 +97,6 @@ def make_report(sources: Sequence[Path], *, target: float | None = None, command
         ),
         Section("How this report was made", [], [circumstances.made_table(command)]),
     ]
-    told = sentences(dataset, chosen)
-    kept = [section for section in sections if section.drawings or any(table.rows for table in section.tables)]
-    return Report(_title(dataset), dataset, chosen, told, found.notes, kept)
 
 
 def _energy(dataset: Dataset) -> list[Drawing]:

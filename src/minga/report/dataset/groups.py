@@ -126,7 +126,7 @@ class Group:
 
     @cached_property
     def middle(self) -> Run:
-        """The repetition with the median time (of an even number: the quicker of the two), to be drawn as an example."""
+        """The repetition with the median time (of an even number: the quicker of two), as an example."""
         return sorted(self.runs, key=lambda run: run.finished.seconds)[(self.n - 1) // 2]
 
     def metric(self, name: str) -> Spread | None:

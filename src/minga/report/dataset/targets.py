@@ -84,14 +84,11 @@ def choose_target(dataset: Dataset, wanted: float | None) -> Target | None:
 
 
 def _best(group: Group, metric: str) -> float | None:
-    """The median over runs of the best evaluation of each."""
+    """What more than half of the runs reached at some time, so that the median time to it is finite."""
     choose = min if lower_is_better(metric) else max
     values = [[point.metrics[metric] for point in run.curve if metric in point.metrics] for run in group.runs]
-    spread = Spread.of(choose(each) if each else None for each in values)
-    if spread is None:
-        return None
-    # Of an even number the median may lie between two runs; the worse of them is what half of the runs reach.
-    return spread.median
+    best = sorted((choose(each) for each in values if each), reverse=choose is max)
+    return best[group.n // 2] if len(best) > group.n // 2 else None
 
 
 def _rounded_up(value: float) -> float:

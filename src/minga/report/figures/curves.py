@@ -93,7 +93,9 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
         note = "There were no evaluations, so this is the loss of rank 0's batches, averaged over stretches."
     note += " Time is that of training alone: starting and evaluating are left out."
     if many:
-        note += " One panel for each kind of run; the lines are numbers of nodes."
+        note += (
+            " One pair of panels for each kind of run, each with a time axis of its own; lines are numbers of nodes."
+        )
     if left_out:
         note += f" The first {_PANELS} of {_PANELS + left_out} kinds are drawn; the tables have all."
     rows, columns = (-(-len(panels) // 2), 4) if many else (1, 2)
@@ -166,9 +168,11 @@ def _limits(axes: Axes, metric: str, courses: list[Course]) -> None:
     elif metric.endswith("loss") and all(spread.low > 0 for spread in values):
         highest, lowest = max(spread.high for spread in values), min(spread.low for spread in values)
         if highest > 10 * lowest:
-            from matplotlib.ticker import FuncFormatter
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(0, 1.05 * highest)

@@ -36,6 +36,7 @@ def draw_intervals(name: str, title: str, caption: str, groups: Sequence[Group],
         groups = groups[:_MOST]
     figure, grid = new_figure(1, len(panels), height=0.75 + 0.24 * len(groups), sharey=True)
     places = range(len(groups))
+    counts = sorted({group.nodes for group in groups})
     for axes, panel in zip(grid[0], panels, strict=True):
         finite = [spread.high if math.isfinite(spread.high) else spread.median for spread in panel.values if spread]
         finite = [value for value in finite if math.isfinite(value)]
@@ -46,7 +47,7 @@ def draw_intervals(name: str, title: str, caption: str, groups: Sequence[Group],
             spread = panel.values[place]
             if spread is None:
                 continue
-            color = COLORS[(group.nodes - 1) % 2] if not group.simulated else COLORS[2]
+            color = COLORS[counts.index(group.nodes) % len(COLORS)]
             if not math.isfinite(spread.median):
                 axes.text(
                     edge, place, "never", ha="right", va="center", fontsize=8, color="#A33B00", fontstyle="italic"

@@ -24,7 +24,7 @@ PHASES = {
 }
 """In the order of the bars, what they are called, their colors. Waiting comes last and is hatched, not filled."""
 
-_BARS = 48
+_BARS = 40
 
 
 def phases(dataset: Dataset) -> list[Drawing]:
@@ -81,7 +81,8 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
     headings = sum(bool(heading) and len(blocks) > 1 for heading, _ in blocks)
     rows = bars + 1.15 * headings
     figure, ((axes,),) = new_figure(height=0.95 + 0.215 * max(rows, 2), extra=0.3)
-    place, ticks, handles = 0.0, [], {}
+    place, ticks = 0.0, []
+    handles: dict[str, tuple[str, object]] = {}
     for heading, block in blocks:
         if heading and len(blocks) > 1:
             axes.text(0, place + 0.15, heading, va="center", ha="left", fontsize=8.5, fontweight="bold")
@@ -91,7 +92,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
             for phase in [*PHASES, *sorted(set(rank.seconds) - set(PHASES))]:
                 share = 100 * rank.seconds.get(phase, 0.0) / rank.total if rank.total else 0.0
                 words, color = PHASES.get(phase, (phase, "#D9D9D9"))
-                if share <= 0:
+                if share < 0.02:
                     continue
                 wait = phase == "wait"
                 handle = axes.barh(

@@ -97,7 +97,6 @@ def _series(
                     [end for end, _ in points], [amount for _, amount in points], color=color, linestyle=dashes
                 )
                 handles.setdefault(run.name_of(rank), handle)
-            axes.set_ylim(bottom=0)
             axes.set_xlim(left=0)
             if column == 0:
                 axes.set_ylabel(label)
@@ -110,6 +109,9 @@ def _series(
                 handles.setdefault(f"{device}, whole machine (counter)", handle)
         grid[0][column].set_title(_wrapped(group.label), fontsize=8.5)
         grid[-1][column].set_xlabel("time [s]")
+    for row in grid:  # after all is drawn: a limit that is set stays, also for what comes later
+        highest = max((float(value) for axes in row for line in axes.lines for value in line.get_ydata()), default=1.0)
+        row[0].set_ylim(0, 1.1 * highest or 1.0)
     figure.align_ylabels([row[0] for row in grid])
     legend_below(figure, list(handles.values()), list(handles))
     with_samples = sum(any(run.samples for run in group.runs) for group in dataset.groups)

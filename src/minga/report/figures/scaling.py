@@ -57,8 +57,8 @@ def scaling(dataset: Dataset) -> list[Drawing]:
         if grid[0][1].get_yscale() != "log":
             grid[0][1].set_ylim(0, 1.08 * max(*drawn[1], float(counts[-1])))
         grid[0][2].set_ylim(0, max(1.1, 1.05 * max(drawn[2], default=1)))
-    for axes in grid[-1]:
-        axes.set_xlabel("nodes")
+    for lowest in grid[-1]:
+        lowest.set_xlabel("nodes")
     ordered = {name: handle for name, handle in handles.items() if name != "ideal"} | (
         {"ideal": handles["ideal"]} if "ideal" in handles else {}
     )

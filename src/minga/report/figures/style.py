@@ -1,14 +1,16 @@
 """How figures look: size, colors that color-blind people tell apart, and SVG that is the same every time.
 
-figure, axes = new_figure(columns=2)
-axes[0][0].plot(...)
-Drawing("curves", "Accuracy against time", caption, to_svg(figure, "curves"))
+with house_style():
+    figure, axes = new_figure(columns=2)
+    axes[0][0].plot(...)
+    Drawing("curves", "Accuracy against time", caption, to_svg(figure, "curves"))
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Line", "legend_below", "line_style", "new_figure", "seconds_label", "tidy", "to_svg"]
+__all__ = [
+    "Drawing",
+    "Line",
+    "house_style",
+    "legend_below",
+    "line_style",
+    "new_figure",
+    "seconds_label",
+    "tidy",
+    "to_svg",
+]
 
 WIDTH_INCHES = 10.5
-# Okabe and Ito, without yellow, which is too light for lines on white; black comes first, for one node.
+# Okabe and Ito, without yellow, which is too light for lines on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHED = (0, (4, 2))
@@ -82,16 +94,21 @@ def line_style(index: int, *, simulated: bool = False) -> Line:
     return Line(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
 
 
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Figures are drawn inside of this; what others set up for their own figures stays as it is."""
+    with _matplotlib().rc_context({**_matplotlib().rcParamsDefault, "backend": "svg", **_SETTINGS}):
+        yield
+
+
 def new_figure(
     rows: int = 1, columns: int = 1, *, height: float = 2.9, extra: float = 0.0, **options: Any
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure of the page's width with rows of axes, `height` inches each and `extra` for all."""
-    matplotlib = _matplotlib()
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(WIDTH_INCHES, rows * height + extra), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False, **options)
+    figure = Figure(figsize=(WIDTH_INCHES, rows * height + extra), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, [list(row) for row in grid]
 
 
@@ -99,17 +116,16 @@ def to_svg(figure: Figure, name: str) -> str:
     """The figure as text, the same for the same data."""
     matplotlib = _matplotlib()
     stream = io.StringIO()
-    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": f"minga-{name}"}):
+    with matplotlib.rc_context({"svg.hashsalt": f"minga-{name}"}):
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """One legend for the whole figure, under it, where it can't hide a line."""
-    with _matplotlib().rc_context(_SETTINGS):
-        longest = max((len(label) for label in labels), default=1)
-        columns = max(1, min(len(labels), int(150 / (longest + 8))))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    longest = max((len(label) for label in labels), default=1)
+    columns = max(1, min(len(labels), int(150 / (longest + 8))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:

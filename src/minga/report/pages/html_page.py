@@ -25,7 +25,7 @@ h3 { font-size: 1.02rem; margin: 1.6rem 0 .3rem; }
 .summary ul { margin: 0; padding-left: 1.2rem; } .summary li { margin: .3rem 0; overflow-wrap: anywhere; }
 .notes { background: #fdf6e7; border-left: 4px solid #e69f00; padding: .6rem 1.2rem; margin-top: 1rem; }
 .notes ul { margin: 0; padding-left: 1.2rem; }
-nav { margin: 1.1rem 0 0; font-size: .92rem; } nav a { margin-right: 1.1rem; white-space: nowrap; }
+nav { margin: 1.1rem 0 0; font-size: .92rem; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
 a { color: #00568a; }
 figure { margin: 1.2rem 0 1.6rem; }
 figure svg { display: block; width: 100%; height: auto; }
@@ -35,7 +35,9 @@ figcaption { color: #4a4a4a; font-size: .88rem; margin-top: .3rem; max-width: 62
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; margin: .3rem 0; }
 th, td { padding: .28rem .8rem .28rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
 th { border-bottom: 2px solid #999; font-weight: 600; vertical-align: bottom; }
-th.text, td.text { text-align: left; } td.text { overflow-wrap: anywhere; }
+th.text, td.text { text-align: left; } th { overflow-wrap: normal; }
+td { white-space: nowrap; } td.text { white-space: normal; min-width: 8rem; max-width: 32rem; overflow-wrap: anywhere; }
+td small { display: block; color: #555; }
 tbody tr:nth-child(even) { background: #fafafa; }
 .note { color: #4a4a4a; font-size: .88rem; margin: .2rem 0; }
 details { margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
@@ -45,7 +47,8 @@ details { margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
   nav { display: none; }
   figure, .summary { break-inside: avoid; }
   h2, h3, summary { break-after: avoid; }
-  table { font-size: 7.5pt; } th, td { padding-right: .5rem; } tr { break-inside: avoid; } thead { display: table-header-group; }
+  table { font-size: 7.5pt; } th, td { padding-right: .5rem; } tr { break-inside: avoid; }
+  thead { display: table-header-group; }
   .wide { overflow: visible; }
   details:not([open]) { display: none; }
 }
@@ -99,13 +102,17 @@ def _table(table: Table, *, folded: bool) -> Markup:
     shown = table.shown
     kept = [index for index, column in enumerate(shown.columns) if column.heading]
     headings = [tag("th", shown.columns[i].heading, scope="col", cls=_align(shown, i)) for i in kept]
-    rows = [tag("tr", [tag("td", cells[i], cls=_align(shown, i)) for i in kept]) for cells in shown.cells()]
+    rows = [tag("tr", [tag("td", _cell(*cells[i]), cls=_align(shown, i)) for i in kept]) for cells in shown.cells()]
     grid = tag("table", tag("thead", tag("tr", headings)), tag("tbody", rows))
     note = tag("p", table.note, cls="note") if table.note else Markup()
     if folded:
         title = f"{table.title} ({len(table.rows)} rows)"
         return tag("details", tag("summary", title), note, tag("div", grid, cls="wide"))
     return tag("div", tag("h3", table.title), note, tag("div", grid, cls="wide"))
+
+
+def _cell(value: str, extent: str) -> list[str]:
+    return [value, tag("small", extent)] if extent else [value]
 
 
 def _align(table: Table, index: int) -> str:

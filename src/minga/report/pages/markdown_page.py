@@ -45,7 +45,11 @@ def _table(table: Table) -> list[str]:
     columns = [table.columns[index] for index in kept]
     lines = [_row([column.heading for column in columns])]
     lines.append("|" + "|".join("---" if column.text else "---:" for column in columns) + "|")
-    return lines + [_row([cells[index] for index in kept]) for cells in table.cells()]
+    return lines + [_row([_cell(*cells[index]) for index in kept]) for cells in table.cells()]
+
+
+def _cell(value: str, extent: str) -> str:
+    return f"{value} ({extent})" if extent else value
 
 
 def _row(cells: list[str]) -> str:

@@ -20,7 +20,7 @@ class Markup(str):
 _WITHOUT_END = {"meta", "br", "hr", "link"}
 
 
-def tag(name: str, *content: str | Iterable[str], **attributes: str | bool) -> Markup:
+def tag(name: str, /, *content: str | Iterable[str], **attributes: str | bool) -> Markup:
     """An element; strings in it are escaped unless they are `Markup`. `cls` is the attribute class."""
     words = [name]
     for key, value in attributes.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.statistics import Spread
@@ -58,7 +59,7 @@ def group_table(dataset: Dataset) -> Table:
     return Table("groups", "All groups", columns, rows, note)
 
 
-def _metric_shown(name: str):  # type: ignore[no-untyped-def]
+def _metric_shown(name: str) -> Callable[[float], str]:
     return lambda value: shown_metric(name, value)
 
 
@@ -96,7 +97,7 @@ def run_table(dataset: Dataset) -> Table:
 def target_table(dataset: Dataset, target: Target) -> Table:
     columns = [
         Column("group", "group", text=True),
-        Column("target", "target", text=True),
+        Column("target", "", text=True),
         Column("seconds_to_target", f"time to {target.text}", show_seconds, spread=True),
         Column("reached", "runs that reach it", text=True),
     ]

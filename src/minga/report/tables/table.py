@@ -69,8 +69,8 @@ class Table:
         rows = [[row[index] for index in kept] for row in self.rows]
         return Table(self.name, self.title, [self.columns[index] for index in kept], rows, self.note, self.only_csv)
 
-    def cells(self) -> list[list[str]]:
-        """For people."""
+    def cells(self) -> list[list[tuple[str, str]]]:
+        """For people: a value, and the range that it is the median of."""
         return [[_shown(column, value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
     def csv_header(self) -> list[str]:
@@ -93,10 +93,10 @@ class Table:
         return rows
 
 
-def _shown(column: Column, value: Any) -> str:
+def _shown(column: Column, value: Any) -> tuple[str, str]:
     if value is None:
-        return ""
+        return "", ""
     if isinstance(value, Spread):
         middle, low, high = (column.show(each) for each in (value.median, value.low, value.high))
-        return middle if value.n == 1 or low == high else f"{middle} ({low} to {high})"
-    return column.show(value)
+        return middle, "" if value.n == 1 or low == high else f"{low} to {high}"
+    return column.show(value), ""

@@ -22,7 +22,7 @@ def energy(dataset: Dataset) -> list[str]:
             relative.append((pair[1], pair[0], line.largest))
     relative.sort(key=lambda each: each[0])
     shown = relative if len(relative) <= 2 else [relative[0], relative[-1]]
-    ends = ["lowest: ", "highest: "] if len(shown) == 2 else [""]
+    ends = ["lowest: ", "highest: "] if len(shown) == 2 else [""] * len(shown)
     told = []
     for end, (product, joules, group) in zip(ends, shown, strict=True):
         baseline = dataset.baseline(group)
@@ -47,10 +47,10 @@ def links(dataset: Dataset) -> list[str]:
     assert worst.asked is not None and worst.measured is not None
     asked, measured = (shown_value("bandwidth", value) for value in (worst.asked, worst.measured))
     direction = "more" if worst.deviation > 0 else "less"
-    text = (
-        f"{count(len(off), 'link rate')} of {len(rows)} {'is' if len(off) == 1 else 'are'} more than 5 % off what was "
+    text = f"{len(off)} of {count(len(rows), 'measured link rate')} {'is' if len(off) == 1 else 'are'} more "
+    text += (
+        f"than 5 % off what was asked for; the worst: {worst.host} {worst.direction}, {measured} instead of {asked} "
     )
-    text += f"asked for; the worst: {worst.host} {worst.direction}, {measured} instead of {asked} "
     return [text + f"({abs(100 * worst.deviation):.0f} % {direction}), with {subject(dataset, worst.group)}."]
 
 

@@ -64,12 +64,14 @@ def accuracy(dataset: Dataset) -> list[str]:
             overlap = mine.low <= other.high and other.low <= mine.high
             doubt = "; their ranges overlap" if overlap and min(mine.n, other.n) > 1 else ""
             doubt = "; single runs" if min(mine.n, other.n) == 1 else doubt
-            told.append((abs(difference), f"Accuracy: {words}{doubt})."))
+            told.append((abs(difference), f"{words}{doubt})."))
     if compared and not told:
         return ["Accuracy: all groups on several nodes end within a point of one node."]
     told.sort(key=lambda pair: -pair[0])
-    more = [f"{len(told) - _MOST} more groups end more than a point from one node." if len(told) > _MOST else ""]
-    return [sentence for _, sentence in told[:_MOST]] + [sentence for sentence in more if sentence]
+    if len(told) <= 2:
+        return [f"Accuracy: {sentence}" for _, sentence in told]
+    where = f"{len(told)} of {compared} groups on several nodes end more than a point from one node"
+    return [f"Accuracy: {where}; the farthest: {told[0][1]}"]
 
 
 def target_times(dataset: Dataset, target: Target | None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.settings import shown_value
 
-__all__ = ["count", "joined", "ratio", "strategy_name", "subject", "verb"]
+__all__ = ["between", "count", "joined", "ratio", "strategy_name", "subject", "verb"]
 
 
 def subject(dataset: Dataset, group: Group) -> str:
@@ -33,6 +33,10 @@ def verb(group: Group, one: str, many: str) -> str:
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def joined(words: Sequence[str]) -> str:

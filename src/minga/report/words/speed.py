@@ -7,7 +7,7 @@ from minga.report.dataset.lines import lines_over_nodes
 from minga.report.dataset.statistics import differ
 from minga.report.dataset.stragglers import Straggler, find_straggler, in_lockstep
 from minga.report.numbers import duration
-from minga.report.words.phrases import count, joined, ratio, strategy_name, subject, verb
+from minga.report.words.phrases import between, count, joined, ratio, strategy_name, subject, verb
 
 __all__ = ["best_strategies", "speeds", "stragglers"]
 
@@ -142,8 +142,9 @@ def _straggler(dataset: Dataset, name: str, cases: list[tuple[Group, Straggler]]
             f"{name} is the straggler{where}: its own work takes {ratio(straggler.slower)} as long as {others}, "
             f"{wait} for it {waiting[0]:.0f} % of {of_time} time (and {100 * straggler.waiting_in_all:.0f} % in all)."
         )
+    times = between(ratio(min(slower)), ratio(max(slower)))
+    part = between(f"{min(waiting):.0f}", f"{max(waiting):.0f}")
     return (
         f"{name} is the straggler in {len(cases)} of {groups} groups that train in lock step: its own work takes "
-        f"{ratio(min(slower))} to {ratio(max(slower))} as long as the median of the others, who wait for it "
-        f"{min(waiting):.0f} to {max(waiting):.0f} % of their time."
+        f"{times} as long as the median of the others, who wait for it {part} % of their time."
     )
