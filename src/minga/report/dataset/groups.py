@@ -195,6 +195,10 @@ class Dataset:
     def runs(self) -> int:
         return sum(group.n for group in self.groups)
 
+    @property
+    def node_counts(self) -> list[int]:
+        return sorted({group.nodes for group in self.groups})
+
     @cached_property
     def same_work(self) -> bool:
         """Whether all groups train on about as many samples, so that their times can be compared."""

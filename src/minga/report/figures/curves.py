@@ -93,9 +93,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
         note = "There were no evaluations, so this is the loss of rank 0's batches, averaged over stretches."
     note += " Time is that of training alone: starting and evaluating are left out."
     if many:
-        note += (
-            " One pair of panels for each kind of run, each with a time axis of its own; lines are numbers of nodes."
-        )
+        note += " One pair of panels for each kind of run, with a time axis of its own; lines are numbers of nodes."
     if left_out:
         note += f" The first {_PANELS} of {_PANELS + left_out} kinds are drawn; the tables have all."
     rows, columns = (-(-len(panels) // 2), 4) if many else (1, 2)

@@ -29,14 +29,16 @@ class Panel:
     """A line to compare with."""
 
 
-def draw_intervals(name: str, title: str, caption: str, groups: Sequence[Group], panels: Sequence[Panel]) -> Drawing:
-    """Groups from top to bottom, panels side by side."""
+def draw_intervals(
+    name: str, title: str, caption: str, groups: Sequence[Group], panels: Sequence[Panel], nodes: Sequence[int]
+) -> Drawing:
+    """Groups from top to bottom, panels side by side; `nodes`: all numbers of nodes, which have a color each."""
     if len(groups) > _MOST:
         caption += f" The first {_MOST} of {len(groups)} groups are drawn; the tables have all."
         groups = groups[:_MOST]
     figure, grid = new_figure(1, len(panels), height=0.75 + 0.24 * len(groups), sharey=True)
     places = range(len(groups))
-    counts = sorted({group.nodes for group in groups})
+    counts = list(nodes)
     for axes, panel in zip(grid[0], panels, strict=True):
         finite = [spread.high if math.isfinite(spread.high) else spread.median for spread in panel.values if spread]
         finite = [value for value in finite if math.isfinite(value)]
@@ -90,7 +92,7 @@ def times(dataset: Dataset) -> list[Drawing]:
     values: list[Spread | None] = [spread.divided_by(divisor) for spread in spreads]
     caption = "Dots are medians, bars are from the lowest to the highest repetition."
     title = "Training time of each group" if whole else "Time of an epoch in each group"
-    return [draw_intervals("times", title, caption, dataset.groups, [Panel(axis, values)])]
+    return [draw_intervals("times", title, caption, dataset.groups, [Panel(axis, values)], dataset.node_counts)]
 
 
 def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
@@ -107,7 +109,11 @@ def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
     caption = f"Training time until the first evaluation with {target.text} or better ({target.reason})."
     caption += " Dots are medians, bars the range; “never”: half of the runs or more did not get there."
     panel = Panel(f"training time until {target.text} [{unit}]", values, words if any(words) else None)
-    return [draw_intervals("time-to-target", f"Time to {target.text}", caption, dataset.groups, [panel])]
+    return [
+        draw_intervals(
+            "time-to-target", f"Time to {target.text}", caption, dataset.groups, [panel], dataset.node_counts
+        )
+    ]
 
 
 def traffic(dataset: Dataset) -> list[Drawing]:
@@ -118,4 +124,4 @@ def traffic(dataset: Dataset) -> list[Drawing]:
     messages: list[Spread | None] = [group.messages_sent for group in groups]
     caption = "All ranks together, counted where ranks hand messages to the transport: without headers and evaluations."
     panels = [Panel("sent by all ranks [MB]", mega), Panel("messages", messages)]
-    return [draw_intervals("traffic", "Bytes and messages sent", caption, groups, panels)]
+    return [draw_intervals("traffic", "Bytes and messages sent", caption, groups, panels, dataset.node_counts)]

@@ -71,7 +71,7 @@ def energy(dataset: Dataset) -> list[Drawing]:
     caption += (
         f"Source: {', '.join(sources)}. The dotted line is one node." if any(relative) else f"Source: {sources[0]}."
     )
-    return [draw_intervals("energy", title, caption, groups, panels)]
+    return [draw_intervals("energy", title, caption, groups, panels, dataset.node_counts)]
 
 
 def _series(
@@ -110,8 +110,8 @@ def _series(
         grid[0][column].set_title(_wrapped(group.label), fontsize=8.5)
         grid[-1][column].set_xlabel("time [s]")
     for row in grid:  # after all is drawn: a limit that is set stays, also for what comes later
-        highest = max((float(value) for axes in row for line in axes.lines for value in line.get_ydata()), default=1.0)
-        row[0].set_ylim(0, 1.1 * highest or 1.0)
+        highest = max(axes.dataLim.y1 for axes in row)
+        row[0].set_ylim(0, 1.1 * highest if highest > 0 else 1.0)
     figure.align_ylabels([row[0] for row in grid])
     legend_below(figure, list(handles.values()), list(handles))
     with_samples = sum(any(run.samples for run in group.runs) for group in dataset.groups)

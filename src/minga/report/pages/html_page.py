@@ -90,7 +90,7 @@ def _section(section: Section) -> Markup:
         "section",
         tag("h2", section.title, id=section.anchor),
         [_figure(drawing) for drawing in section.drawings],
-        [_table(table, folded=section.folded and len(table.rows) > _LONG) for table in tables],
+        [_table(table, section, folded=section.folded and len(table.rows) > _LONG) for table in tables],
     )
 
 
@@ -98,7 +98,7 @@ def _figure(drawing: Drawing) -> Markup:
     return tag("figure", tag("h3", drawing.title), inline(drawing), tag("figcaption", drawing.caption))
 
 
-def _table(table: Table, *, folded: bool) -> Markup:
+def _table(table: Table, section: Section, *, folded: bool) -> Markup:
     shown = table.shown
     kept = [index for index, column in enumerate(shown.columns) if column.heading]
     headings = [tag("th", shown.columns[i].heading, scope="col", cls=_align(shown, i)) for i in kept]
@@ -108,7 +108,8 @@ def _table(table: Table, *, folded: bool) -> Markup:
     if folded:
         title = f"{table.title} ({len(table.rows)} rows)"
         return tag("details", tag("summary", title), note, tag("div", grid, cls="wide"))
-    return tag("div", tag("h3", table.title), note, tag("div", grid, cls="wide"))
+    heading = tag("h3", table.title) if table.title != section.title else Markup()
+    return tag("div", heading, note, tag("div", grid, cls="wide"))
 
 
 def _cell(value: str, extent: str) -> list[str]:

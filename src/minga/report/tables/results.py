@@ -55,7 +55,7 @@ def group_table(dataset: Dataset) -> Table:
                 group.share("wait") / exchange if several and exchange else None,
             ]
         )
-    note = "Medians, with the lowest and the highest repetition in parentheses; n is the number of repetitions."
+    note = "Medians, each with the lowest and the highest repetition; n is the number of repetitions."
     return Table("groups", "All groups", columns, rows, note)
 
 

@@ -124,6 +124,7 @@ def energy_table(dataset: Dataset) -> Table | None:
     if not known:
         return None
     mark = ", estimated" if any(energy.estimated for _, energy in known if energy) else ""
+    sources = {energy.source for _, energy in known if energy}
     rows = []
     for group, energy in known:
         assert energy is not None
@@ -134,18 +135,26 @@ def energy_table(dataset: Dataset) -> Table | None:
     columns = [
         Column("group", "group", text=True),
         Column("energy_joules", f"energy{mark}", _joules, spread=True),
-        Column("energy_delay_product_joule_seconds", f"energy x time{mark}", lambda v: f"{v:,.4g} Js", spread=True),
+        Column("energy_delay_product_joule_seconds", f"energy x time{mark}", _joule_seconds, spread=True),
         Column("energy_relative_to_one_node", f"energy, one node = 1{mark}", show_ratio),
         Column("energy_delay_product_relative_to_one_node", f"energy x time, one node = 1{mark}", show_ratio),
         Column("energy_kind", "energy is", text=True),
-        Column("energy_source", "source", text=True),
+        Column("energy_source", "source" if len(sources) > 1 else "", text=True),
     ]
     note = "Energy x time (the energy-delay product) is low for runs that are both quick and frugal."
+    note += f" Source: {', '.join(sorted(sources))}."
     return Table("energy", f"Energy{mark}", columns, rows, note)
 
 
 def _joules(value: float) -> str:
     return f"{value:,.4g} J" if value < 1e4 else f"{value / 1e3:,.4g} kJ"
+
+
+def _joule_seconds(value: float) -> str:
+    for unit, size in (("MJ s", 1e6), ("kJ s", 1e3)):
+        if value >= size:
+            return f"{value / size:,.4g} {unit}"
+    return f"{value:,.4g} J s"
 
 
 def link_table(dataset: Dataset) -> Table | None:

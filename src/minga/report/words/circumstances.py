@@ -6,7 +6,7 @@ from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.lines import lines_over_nodes
 from minga.report.dataset.links import links_of
 from minga.report.dataset.settings import shown_value
-from minga.report.words.phrases import count, ratio, subject
+from minga.report.words.phrases import count, ratio, subject, verb
 
 __all__ = ["energy", "failures", "links", "simulations"]
 
@@ -28,9 +28,9 @@ def energy(dataset: Dataset) -> list[str]:
         baseline = dataset.baseline(group)
         assert baseline is not None and baseline.energy is not None and group.energy is not None
         mark = " (estimated)" if group.energy.estimated or baseline.energy.estimated else ""
+        takes = verb(group, "takes", "take")
         told.append(
-            f"Energy{mark}, {end}{subject(dataset, group)} take {ratio(joules)} the energy of one node{mark} and have "
-            f"{ratio(product)} its energy-delay product{mark}."
+            f"Energy{mark}, {end}{subject(dataset, group)} {takes} {ratio(joules)} the energy of one node{mark} at {ratio(product)} its energy-delay product{mark}."
         )
     return told
 
