@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from minga.report.dataset.reading import Run
-from minga.report.dataset.settings import bandwidth_text, differing, labels
+from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
 from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
 from minga.units import parse_bandwidth
@@ -24,7 +24,14 @@ __all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset"]
 
 _SAME_WORK = ("workload", "training.epochs", "training.steps", "cluster.device")
 """What a run on one node has to share with others to be their baseline."""
-_ANOTHER_MATTER_ON_ONE_NODE = ("strategy", "cluster.nodes", "cluster.speeds", "cluster.cpu", "environment")
+_ANOTHER_MATTER_ON_ONE_NODE = (
+    "strategy",
+    "cluster.nodes",
+    "cluster.speeds",
+    "cluster.cpu",
+    "training.learning_rate_rule",
+)
+_BATCH = ("training.batch", "training.total_batch")
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Group:
     runs: list[Run]
     settings: dict[str, Any]
     simulated: bool
+    environment: str | None = None
+    """The name of a study's environment."""
     label: str = ""
     line: str = ""
     """Its label without the number of nodes: groups with the same one make a line in a figure."""
@@ -190,10 +199,17 @@ class Dataset:
     found: Found
     differing: list[str] = field(default_factory=list)
     """Paths of the settings that are not the same in all groups."""
+    telling: list[str] = field(default_factory=list)
+    """Of these the ones that say more than the number of nodes."""
 
     @property
     def runs(self) -> int:
         return sum(group.n for group in self.groups)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any group has more than one run, so that there is a spread to speak of."""
+        return any(group.n > 1 for group in self.groups)
 
     @property
     def node_counts(self) -> list[int]:
@@ -212,7 +228,10 @@ class Dataset:
 
         def distance(other: Group) -> tuple[bool, int]:
             paths = [path for path in differing([group.settings, other.settings]) if not _network(path)]
-            unequal = [path for path in paths if path not in _ANOTHER_MATTER_ON_ONE_NODE]
+            # One node's batch is everybody's, so it equals one that is given for all nodes together.
+            same_batch = other.settings.get("training.batch") in [group.settings.get(path) for path in _BATCH]
+            ignored = (*_ANOTHER_MATTER_ON_ONE_NODE, *(_BATCH if same_batch else ()))
+            unequal = [path for path in paths if path not in ignored]
             network = group.settings.get("cluster.network.bandwidth") != other.settings.get("cluster.network.bandwidth")
             return (group.simulated != other.simulated, 2 * len(unequal) + network)
 
@@ -257,47 +276,32 @@ def make_dataset(found: Found) -> Dataset:
         members.setdefault(f"{key}{run.simulated}", []).append(labelled)
     groups = [_group(each) for each in members.values()]
     groups.sort(key=_order)
+    _name(groups)
     all_settings = [group.settings for group in groups]
-    environments = {settings.get("environment") for settings in all_settings}
-    # The name of an environment stands for all that it sets.
-    told = _environment_paths(all_settings) if None not in environments and len(environments) > 1 else []
-    shown = [{path: value for path, value in each.items() if path not in told} for each in all_settings]
-    _name(groups, shown)
-    return Dataset(groups, found, differing(all_settings))
+    return Dataset(groups, found, differing(all_settings), telling(all_settings))
 
 
-def _name(groups: Sequence[Group], shown: list[dict[str, Any]]) -> None:
+def _name(groups: Sequence[Group]) -> None:
+    # An environment has a name from the study, which stands for all that it sets.
+    shown = [group.settings for group in groups if group.environment is None]
     left_out = ("cluster.nodes", "strategy", "cluster.network.bandwidth")
     names = [labels(shown), *(labels(shown, leaving_out=left_out[:count]) for count in (1, 2, 3))]
     seen = Counter[str]()
-    for index, group in enumerate(groups):
+    made = zip(*names, strict=True)
+    for group in groups:
+        given = (group.environment,) * 4 if group.environment is not None else next(made)
         mark = "simulated" if group.simulated else ""
         group.label, group.line, group.conditions, group.rest = (
-            ", ".join(part for part in (name[index], mark) if part) for name in names
+            ", ".join(part for part in (name, mark) if part) for name in given
         )
         seen[group.label] += 1
         if seen[group.label] > 1:
             group.label += f" ({seen[group.label]})"
 
 
-def _environment_paths(all_settings: Sequence[dict[str, Any]]) -> list[str]:
-    """Settings that are the same wherever the environment is."""
-    told = []
-    for path in differing(all_settings):
-        seen: dict[str, set[str]] = {}
-        for settings in all_settings:
-            seen.setdefault(str(settings["environment"]), set()).add(repr(settings.get(path)))
-        if path not in ("environment", "cluster.nodes") and all(len(values) == 1 for values in seen.values()):
-            told.append(path)
-    return told
-
-
 def _group(members: Sequence[Labelled]) -> Group:
     runs = [labelled.run for labelled in members]
-    settings = dict(runs[0].settings)
-    if members[0].environment:
-        settings["environment"] = members[0].environment
-    return Group(runs, settings, runs[0].simulated)
+    return Group(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
 
 
 def _order(group: Group) -> tuple[Any, ...]:

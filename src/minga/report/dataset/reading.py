@@ -91,10 +91,9 @@ class Run:
     @property
     def energy(self) -> dict[str, Any] | None:
         """Joules, whether they are estimated, and where they come from."""
-        summary = self.finished
-        if hasattr(summary, "energy"):
-            energy: dict[str, Any] | None = summary.energy
-            return energy
+        if hasattr(self.finished, "energy"):
+            energy: Any = self.finished.energy
+            return energy if energy is None or isinstance(energy, dict) else dict(vars(energy))
         taken = [sample for samples in self.samples.values() for sample in samples]
         if not taken:
             return None
@@ -122,8 +121,11 @@ def read_run(directory: Path) -> Run:
     _read_events(run)
     run.network = _network(directory, run)
     if run.problem is None:
-        run.summary = summarise(directory, experiment)
-        if run.summary is None or not run.summary.samples or run.summary.seconds <= 0:
+        try:
+            run.summary = summarise(directory, experiment)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            run.problem = f"its events can't be understood ({type(error).__name__}: {error})"
+        if run.problem is None and (run.summary is None or not run.summary.samples or run.summary.seconds <= 0):
             run.problem = "it never trained a step"
     return run
 

@@ -15,7 +15,7 @@ from minga.experiment import Experiment
 from minga.spec import describe
 from minga.units import parse_bandwidth, parse_duration
 
-__all__ = ["bandwidth_text", "differing", "labels", "settings_of", "shown_value"]
+__all__ = ["bandwidth_text", "differing", "labels", "settings_of", "shown_value", "telling"]
 
 _NOT_A_SETTING = ("training.seed", "runs", "data", "cluster.port", "cluster.timeout_seconds")
 """Where things lie and which repetition it is: runs that differ only in these are the same experiment."""
@@ -35,8 +35,8 @@ _PATTERNS = {
     "training.learning_rate": "learning rate {}",
     "training.learning_rate_rule": "{} learning rate",
 }
-_BARE = ("workload", "strategy", _BANDWIDTH, "cluster.device", "environment")
-_ORDER = ("environment", "workload", "cluster.nodes", _BANDWIDTH, "cluster.network.delay", "strategy")
+_BARE = ("workload", "strategy", _BANDWIDTH, "cluster.device")
+_ORDER = ("workload", "cluster.nodes", _BANDWIDTH, "cluster.network.delay", "strategy")
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:
@@ -60,23 +60,32 @@ def _flat(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def differing(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """The paths whose values are not the same in all groups, the most telling first."""
     paths = {path for settings in groups for path in settings}
-    # Repr instead of the value: 1 and True are equal, and a damaged file may hold what can't be hashed.
-    found = [path for path in paths if len({repr(settings.get(path)) for settings in groups}) > 1]
-    if "strategy" in found and _strategy_follows_from_nodes(groups):
-        found.remove("strategy")
+    found = [path for path in paths if not _same(groups, path)]
     return sorted(found, key=lambda path: (_ORDER.index(path) if path in _ORDER else len(_ORDER), path))
 
 
-def _strategy_follows_from_nodes(groups: Sequence[Mapping[str, Any]]) -> bool:
-    """One node alone has nobody to exchange with, so `single` there says nothing."""
-    alone = {settings["strategy"] for settings in groups if settings.get("cluster.nodes") == 1}
-    together = {settings["strategy"] for settings in groups if settings.get("cluster.nodes") != 1}
-    return alone == {"single"} and len(together) <= 1
+def telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of the differing paths those that say more than the number of nodes does.
+
+    One node alone has no strategy and no network, and its batch is everybody's: what all runs on one node have in
+    common, and all others too, need not be said again.
+    """
+    alone = [settings for settings in groups if settings.get("cluster.nodes") == 1]
+    together = [settings for settings in groups if settings.get("cluster.nodes") != 1]
+    found = differing(groups)
+    if not alone or not together:
+        return found
+    return [path for path in found if path == "cluster.nodes" or not (_same(alone, path) and _same(together, path))]
+
+
+def _same(groups: Sequence[Mapping[str, Any]], path: str) -> bool:
+    # Repr instead of the value: 1 and True are equal, and a damaged file may hold what can't be hashed.
+    return len({repr(settings.get(path)) for settings in groups}) <= 1
 
 
 def labels(groups: Sequence[Mapping[str, Any]], leaving_out: Sequence[str] = ()) -> list[str]:
     """A name for each group, of what differs between them; `leaving_out`: paths that are told in another way."""
-    paths = [path for path in differing(groups) if path not in leaving_out]
+    paths = [path for path in telling(groups) if path not in leaving_out]
     if not paths and not leaving_out:
         paths = ["workload", "cluster.nodes", "strategy"]
     return [", ".join(part for path in paths if (part := _part(path, settings))) for settings in groups]
@@ -85,6 +94,8 @@ def labels(groups: Sequence[Mapping[str, Any]], leaving_out: Sequence[str] = ())
 def _part(path: str, settings: Mapping[str, Any]) -> str:
     value = settings.get(path)
     if path == _BANDWIDTH:
+        if value is None and settings.get("cluster.nodes") == 1:
+            return ""
         return bandwidth_text(value, settings)
     if path == "cluster.nodes":
         return f"{value} node" if value == 1 else f"{value} nodes"

@@ -72,11 +72,12 @@ def curves(dataset: Dataset, target: Target | None) -> list[Drawing]:
         courses = [(group, course(group, metric)) for group in dataset.groups]
         courses = [(group, each) for group, each in courses if each.values]
         if courses and max(len(each.values) for _, each in courses) > 1:
-            drawings.append(_draw(metric, courses, target if target and target.metric == metric else None))
+            here = target if target and target.metric == metric else None
+            drawings.append(_draw(metric, courses, here, repeated=dataset.repeated))
     return drawings
 
 
-def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | None) -> Drawing:
+def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | None, *, repeated: bool) -> Drawing:
     panels: dict[str, list[tuple[Group, Course]]] = {}
     crowded = len(courses) > _LINES_OF_ONE_PANEL
     for group, each in courses:
@@ -88,7 +89,9 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     name = f"{metric.replace(' ', '-')}-curves"
     percent = metric == "accuracy"
     title = f"{metric[0].upper()}{metric[1:]} against training time and against epochs"
-    note = "Median of the repetitions at each evaluation; the band is from the lowest to the highest."
+    note = "A marker is an evaluation."
+    if repeated:
+        note = "Median of the repetitions at each evaluation; the band is from the lowest to the highest."
     if metric == "training loss":
         note = "There were no evaluations, so this is the loss of rank 0's batches, averaged over stretches."
     note += " Time is that of training alone: starting and evaluating are left out."
@@ -121,7 +124,8 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     _limits(cells[0], metric, [each for _, each in courses])
     if target is not None:
         note += f" Dotted: the target of {target.text}."
-    legend_below(figure, list(legend.values()), list(legend))
+    if len(legend) > 1:
+        legend_below(figure, list(legend.values()), list(legend))
     return Drawing(name, title, note, to_svg(figure, name))
 
 
@@ -144,14 +148,15 @@ def _plot(axes: Axes, positions: list[float], each: Course, style: dict[str, obj
 
 
 def _dress(pair: list[Axes], panel: str, longest: float, many: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     divisor, unit = seconds_label(longest)
     if divisor != 1:
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
         pair[0].xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 6, 10]))
         pair[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / divisor:g}"))
     pair[0].set_xlabel(f"training time [{unit}]")
     pair[1].set_xlabel("epochs")
+    pair[1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for axes in pair:
         axes.set_xlim(left=0)
     if many:

@@ -64,7 +64,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     )
     if len(ordered) > 1:
         legend_below(figure, list(ordered.values()), list(ordered))
-    return [Drawing("scaling", _title(based, whole), _caption(based, whole, left_out), to_svg(figure, "scaling"))]
+    return [Drawing("scaling", _title(based, whole), _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
 
 
 def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
@@ -129,11 +129,13 @@ def _title(based: bool, whole: bool) -> str:
     return f"{time}, speedup and efficiency against nodes" if based else f"{time} against nodes"
 
 
-def _caption(based: bool, whole: bool, left_out: int) -> str:
-    text = "Medians; bars are from the lowest to the highest repetition."
+def _caption(dataset: Dataset, based: bool, left_out: int) -> str:
+    text = "One run each."
+    if dataset.repeated:
+        text = "Medians; bars are from the lowest to the highest repetition."
     if based:
         text += " Speedup is samples per second relative to the median on one node; efficiency is that for each node."
-    if not whole:
+    if not dataset.same_work:
         text += " The runs have different amounts of work, so the time of an epoch is compared."
     if left_out > 0:
         text += f" The first {_ROWS} strategies are drawn; {left_out} more are in the tables."

@@ -55,7 +55,9 @@ def group_table(dataset: Dataset) -> Table:
                 group.share("wait") / exchange if several and exchange else None,
             ]
         )
-    note = "Medians, each with the lowest and the highest repetition; n is the number of repetitions."
+    note = "One run each: differences of a few percent are noise."
+    if dataset.repeated:
+        note = "Medians, each with the lowest and the highest repetition; n is the number of repetitions."
     return Table("groups", "All groups", columns, rows, note)
 
 

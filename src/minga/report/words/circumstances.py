@@ -30,7 +30,8 @@ def energy(dataset: Dataset) -> list[str]:
         mark = " (estimated)" if group.energy.estimated or baseline.energy.estimated else ""
         takes = verb(group, "takes", "take")
         told.append(
-            f"Energy{mark}, {end}{subject(dataset, group)} {takes} {ratio(joules)} the energy of one node{mark} at {ratio(product)} its energy-delay product{mark}."
+            f"Energy{mark}, {end}{subject(dataset, group)} {takes} {ratio(joules)} the energy "
+            f"of one node{mark} at {ratio(product)} its energy-delay product{mark}."
         )
     return told
 

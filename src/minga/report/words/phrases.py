@@ -12,13 +12,13 @@ __all__ = ["between", "count", "joined", "ratio", "strategy_name", "subject", "v
 
 def subject(dataset: Dataset, group: Group) -> str:
     """`4 nodes at 10 Mbit/s with ring (batch 32)`: what differs between the groups, as part of a sentence."""
-    if "environment" in group.settings:
+    if group.environment is not None:
         return f"“{group.label}”"
     words = count(group.nodes, "node")
-    if "cluster.network.bandwidth" in dataset.differing or group.bandwidth is not None:
+    if group.bandwidth is not None or ("cluster.network.bandwidth" in dataset.telling and group.nodes > 1):
         place = "on loopback" if group.bandwidth_text == "loopback" else f"at {group.bandwidth_text}"
         words += f" {place}"
-    if "strategy" in dataset.differing and not (group.nodes == 1 and group.strategy == "single"):
+    if "strategy" in dataset.telling and not (group.nodes == 1 and group.strategy == "single"):
         words += f" with {strategy_name(group)}"
     return f"{words} ({group.rest})" if group.rest else words
 
@@ -28,7 +28,7 @@ def strategy_name(group: Group) -> str:
 
 
 def verb(group: Group, one: str, many: str) -> str:
-    return one if group.nodes == 1 or "environment" in group.settings else many
+    return one if group.nodes == 1 or group.environment is not None else many
 
 
 def count(number: int, noun: str) -> str:

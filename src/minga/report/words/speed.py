@@ -93,7 +93,7 @@ def _contest(dataset: Dataset, groups: list[Group]) -> str:
     order = sorted(groups, key=lambda group: -group.samples_per_second.median)
     first, last = order[0], order[-1]
     place = count(first.nodes, "node")
-    if "cluster.network.bandwidth" in dataset.differing or first.bandwidth is not None:
+    if "cluster.network.bandwidth" in dataset.telling or first.bandwidth is not None:
         place = f"{first.bandwidth_text} and {place}"
     place = f"{place} ({first.rest})" if first.rest else place
     equal = [each for each in order if each is first or not differ(first.samples_per_second, each.samples_per_second)]
@@ -103,7 +103,7 @@ def _contest(dataset: Dataset, groups: list[Group]) -> str:
         return f"At {place}, {joined(names)} are equally fast {reason}."
     behind = ratio(first.samples_per_second.median / last.samples_per_second.median)
     time = f" ({duration(first.seconds.median)})" if dataset.same_work else ""
-    ahead = f"{behind} faster than {strategy_name(last)}, the slowest"
+    ahead = f"{behind} faster than {strategy_name(last)}" + (", the slowest" if len(order) > 2 else "")
     if len(equal) == 1:
         return f"At {place}, {names[0]} is the fastest{time}: {ahead}."
     return f"At {place}, {joined(names)} are the fastest and equal {reason}; {names[0]}{time} is {ahead}."
