@@ -83,7 +83,7 @@ class Follower:
                 for name, seconds in event["seconds"].items():
                     state.seconds[name] = state.seconds.get(name, 0.0) + seconds
             case "evaluated":
-                self.evaluations.append(event)
+                self.evaluations.append({**event, "metrics": dict(event["metrics"])})
             case "finished":
                 state.finished = event
                 state.steps = event["steps"]

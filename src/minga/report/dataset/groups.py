@@ -168,7 +168,8 @@ class Group:
         merged = []
         for rank in range(ranks):
             of_rank = [ranks[rank] for ranks in of_runs]
-            names = {name for each in of_rank for name in each.seconds}
+            # In an order of their own, not that of a set: sums should have the same last digits every time.
+            names = dict.fromkeys(name for each in of_rank for name in each.seconds)
             seconds = {name: Spread.of(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
             merged.append(
                 Phases(

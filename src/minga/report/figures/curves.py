@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from minga.report.figures.style import Drawing, legend_below, line_style, new_fi
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Course", "course", "curves"]
+__all__ = ["Course", "course", "curves", "file_name"]
 
 _LINES_OF_ONE_PANEL = 8
 _PANELS = 12
@@ -64,6 +65,11 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return thinned
 
 
+def file_name(metric: str) -> str:
+    """A metric's name comes from a user's file; as part of a file's name and of ids it must be harmless."""
+    return re.sub(r"[^a-z0-9]+", "-", metric.lower()).strip("-")[:40] or "metric"
+
+
 def curves(dataset: Dataset, target: Target | None) -> list[Drawing]:
     """A figure for each metric; without any evaluation, the loss of training."""
     metrics = dataset.metrics()[:4] or ["training loss"]
@@ -86,7 +92,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     left_out = max(len(panels) - _PANELS, 0)
     panels = dict(list(panels.items())[:_PANELS])
     many = len(panels) > 1
-    name = f"{metric.replace(' ', '-')}-curves"
+    name = f"{file_name(metric)}-curves"
     percent = metric == "accuracy"
     title = f"{metric[0].upper()}{metric[1:]} against training time and against epochs"
     note = "A marker is an evaluation."

@@ -71,7 +71,7 @@ def _telling(groups: Sequence[Group]) -> list[Group]:
 def mean_phases(group: Group) -> Phases:
     """The workers' mean."""
     workers = [rank for rank in group.phases if rank.role != "server"]
-    names = {name for rank in workers for name in rank.seconds}
+    names = dict.fromkeys(name for rank in workers for name in rank.seconds)
     means = {name: sum(rank.seconds.get(name, 0.0) for rank in workers) / len(workers) for name in names}
     return Phases(group.label, "worker", means)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached, shown_metric
-from minga.report.figures.curves import course
+from minga.report.figures.curves import course, file_name
 from minga.report.tables.table import (
     Column,
     Table,
@@ -125,7 +125,7 @@ def curve_tables(dataset: Dataset) -> list[Table]:
             Column("seconds", "training time"),
             Column(metric.replace(" ", "_"), metric, spread=True),
         ]
-        tables.append(Table(f"{metric.replace(' ', '-')}-curves", metric, columns, rows, only_csv=True))
+        tables.append(Table(f"{file_name(metric)}-curves", metric, columns, rows, only_csv=True))
     return tables
 
 

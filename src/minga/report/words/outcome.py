@@ -33,13 +33,13 @@ def opening(dataset: Dataset) -> list[str]:
 def _only(group: Group, workloads: str) -> str:
     many = f"{group.n} runs" if group.n > 1 else "One run"
     epochs = group.number(lambda run: run.finished.epochs).median
-    after = f"after {epochs:.3g} epoch{'' if epochs == 1 else 's'} in {duration(group.seconds.median)}"
+    length = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'} in {duration(group.seconds.median)}"
     reached = [
         f"{name} {shown_metric(name, spread.median)}"
         for name in sorted(group.runs[0].finished.metrics)
         if (spread := group.metric(name)) is not None
     ]
-    what = f"{joined(reached)} {after}" if reached else f"trained {after}"
+    what = f"{joined(reached)} after {length}" if reached else f"trained for {length}"
     median = " (medians)" if group.n > 1 else ""
     where = f"{count(group.nodes, 'node')} with {strategy_name(group)}" if group.nodes > 1 else "one node"
     return f"{many} of {workloads} on {where}: {what}{median}, {group.samples_per_second.median:,.0f} samples/s."
