@@ -209,8 +209,14 @@ def test_damaged_lines_are_noted(tmp_path: Path) -> None:
         lines[3] = lines[3][:40]
         lines.insert(5, '{"event": "evaluated", "time": 101}')
         path.write_text("\n".join(lines) + "\n" + '{"event": "st')
-    (run / "network.json").write_text("{")
     assert "damaged lines passed over" in write_report([run], tmp_path / "out").read_text()
+
+
+def test_a_damaged_description_of_the_network_is_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path, nodes=2, bandwidth="10mbit")
+    (run / "network.json").write_text("{")
+    with pytest.raises(UsageError, match=r"its network\.json is damaged"):
+        write_report([run], tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,8 @@ def _network(directory: Path, run: Run) -> dict[str, Any] | None:
     try:
         network = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        run.damaged_lines += 1
+        network = None
+    if not isinstance(network, dict):
+        run.problem = run.problem or "its network.json is damaged"
         return None
-    return network if isinstance(network, dict) else None
+    return network
