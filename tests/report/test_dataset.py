@@ -152,6 +152,13 @@ def test_there_is_no_straggler_where_none_is(tmp_path: Path, strategy: str) -> N
     assert find_straggler(dataset_of(run).groups[0]) is None
 
 
+def test_who_is_slow_only_once_is_no_straggler(tmp_path: Path) -> None:
+    own = ([3.0, 9.0, 3.0], [3.0, 3.0, 3.0], [3.0, 9.0, 3.0])
+    runs = [make_run(tmp_path, nodes=3, seed=seed, own_seconds=each) for seed, each in enumerate(own)]
+    assert find_straggler(dataset_of(*runs).groups[0]) is None
+    assert find_straggler(dataset_of(runs[0], runs[2]).groups[0]) is not None
+
+
 def test_labels_are_made_of_what_differs(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path, nodes=nodes, bandwidth=bandwidth, strategy=strategy)

@@ -20,7 +20,7 @@ from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
 from minga.units import parse_bandwidth
 
-__all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset"]
+__all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
 
 _SAME_WORK = ("workload", "training.epochs", "training.steps", "cluster.device")
 """What a run on one node has to share with others to be their baseline."""
@@ -57,6 +57,11 @@ class Phases:
     @property
     def total(self) -> float:
         return sum(self.seconds.values())
+
+    @property
+    def own(self) -> float:
+        """Without waiting."""
+        return self.total - self.seconds["wait"]
 
 
 @dataclass(eq=False)
@@ -163,7 +168,7 @@ class Group:
     @cached_property
     def phases(self) -> list[Phases]:
         """Of each rank, the median over the repetitions."""
-        of_runs = [_phases(run) for run in self.runs]
+        of_runs = [phases_of(run) for run in self.runs]
         ranks = min(len(ranks) for ranks in of_runs)
         merged = []
         for rank in range(ranks):
@@ -181,7 +186,8 @@ class Group:
         return merged
 
 
-def _phases(run: Run) -> list[Phases]:
+def phases_of(run: Run) -> list[Phases]:
+    """Of each rank of one run."""
     found = []
     for rank in run.finished.ranks:
         own = {name: seconds for name, seconds in rank.phases.items() if name != "wait"}

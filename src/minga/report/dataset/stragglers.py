@@ -7,9 +7,10 @@ straggler.name, straggler.slower, straggler.waiting     # "h2", 2.0, 0.47
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minga.report.dataset.groups import Group
+from minga.report.dataset.groups import Group, Phases, phases_of
 
 __all__ = ["Straggler", "find_straggler", "in_lockstep"]
 
@@ -34,20 +35,31 @@ def in_lockstep(group: Group) -> bool:
 
 
 def find_straggler(group: Group) -> Straggler | None:
-    """None where nobody is at least 20 % slower than the others, or where ranks do not wait for each other anyway."""
+    """None where nobody is at least 20 % slower than the others in every repetition, or where ranks do not wait anyway.
+
+    One rank that is slow once, another the next time, is a busy machine and no straggler.
+    """
     if not in_lockstep(group):
         return None
-    workers = [rank for rank in group.phases if _works(rank.role)]
-    # In lock step all have done as many steps, so whole times compare as times of a step do.
-    own = [rank.total - rank.seconds["wait"] for rank in workers]
-    slowest = max(range(len(workers)), key=own.__getitem__)
-    others = [rank for index, rank in enumerate(workers) if index != slowest]
-    median = statistics.median(seconds for index, seconds in enumerate(own) if index != slowest)
-    if median <= 0 or own[slowest] < _CLEARLY * median:
+    slowest, slower, others, explained = _slowest(group.phases)
+    if slower < _CLEARLY:
         return None
+    for run in group.runs:
+        here, ratio, _, _ = _slowest(phases_of(run))
+        if here.name != slowest.name or ratio < _CLEARLY:
+            return None
     in_all = statistics.median(rank.seconds["wait"] / rank.total for rank in others)
-    explained = (own[slowest] - median) / statistics.median(rank.total for rank in others)
-    return Straggler(workers[slowest].name, own[slowest] / median, min(explained, in_all), in_all)
+    return Straggler(slowest.name, slower, min(explained, in_all), in_all)
+
+
+def _slowest(ranks: Sequence[Phases]) -> tuple[Phases, float, list[Phases], float]:
+    """The worker with most own work, how much that is relative to the others, these, the part of time it explains."""
+    # In lock step all have done as many steps, so whole times compare as times of a step do.
+    workers = sorted((rank for rank in ranks if _works(rank.role)), key=lambda rank: rank.own)
+    *others, slowest = workers
+    median = statistics.median(rank.own for rank in others)
+    explained = (slowest.own - median) / statistics.median(rank.total for rank in others)
+    return slowest, slowest.own / median if median > 0 else 1.0, others, explained
 
 
 def _works(role: str) -> bool:

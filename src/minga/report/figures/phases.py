@@ -41,7 +41,7 @@ def phases(dataset: Dataset) -> list[Drawing]:
             return drawings
         shown = dataset.groups
     blocks = [(group.label, [(rank.name + _role(rank), rank) for rank in group.phases]) for group in shown]
-    caption = "One bar for each rank. Where all go in lock step, the straggler is the one that waits least. " + _WAITING
+    caption = "One bar for each rank. In lock step, the one that waits least holds up the others. " + _WAITING
     if len(shown) < len(several):
         caption += f" {len(shown)} of {len(several)} groups with several ranks are drawn: those with a straggler first."
     drawings.append(_draw("ranks", "Where the time of each rank goes", caption, blocks))

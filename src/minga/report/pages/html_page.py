@@ -50,7 +50,6 @@ details { margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
   table { font-size: 7.5pt; } th, td { padding-right: .5rem; } tr { break-inside: avoid; }
   thead { display: table-header-group; }
   .wide { overflow: visible; }
-  details:not([open]) { display: none; }
 }
 """
 
@@ -106,7 +105,7 @@ def _table(table: Table, section: Section, *, folded: bool) -> Markup:
     grid = tag("table", tag("thead", tag("tr", headings)), tag("tbody", rows))
     note = tag("p", table.note, cls="note") if table.note else Markup()
     if folded:
-        title = f"{table.title} ({len(table.rows)} rows)"
+        title = f"{table.title} ({len(table.rows)} rows; also in tables/{table.name}.csv)"
         return tag("details", tag("summary", title), note, tag("div", grid, cls="wide"))
     heading = tag("h3", table.title) if table.title != section.title else Markup()
     return tag("div", heading, note, tag("div", grid, cls="wide"))

@@ -19,7 +19,9 @@ __all__ = ["Column", "Table", "show_bytes", "show_number", "show_percent", "show
 def show_seconds(value: float) -> str:
     if not math.isfinite(value):
         return "never"
-    return f"{value:.3g} s" if value < 10 else duration(value)
+    if 0 < value < 1:
+        return f"{1000 * value:.3g} ms"
+    return f"{value:.2f} s" if 0 < value < 10 else duration(value)
 
 
 def show_bytes(value: float) -> str:

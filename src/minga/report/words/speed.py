@@ -70,7 +70,9 @@ def _against_one(dataset: Dataset, group: Group) -> str:
 
 def _exchange(group: Group) -> str:
     exchange, waiting = group.share("exchange", "wait"), group.share("wait")
-    inside = f" ({100 * waiting / exchange:.0f} % of it waiting)" if exchange > 0.01 else ""
+    part = waiting / exchange if exchange > 0.01 else 0.0
+    shown = "over 99 %" if 0.995 <= part < 1 else f"{100 * part:.0f} %"
+    inside = f" ({shown} of it waiting)" if exchange > 0.01 else ""
     return f"{100 * exchange:.0f} % of the time is exchange{inside}"
 
 
