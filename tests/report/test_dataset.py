@@ -194,6 +194,14 @@ def test_the_baseline_is_the_one_with_the_same_batch(tmp_path: Path) -> None:
     assert baseline is not None and baseline.settings["training.batch"] == 64
 
 
+def test_one_node_on_the_distributed_way_is_compared_with_one_alone(tmp_path: Path) -> None:
+    alone = make_run(tmp_path, own_seconds=10, strategy="single")
+    dataset = dataset_of(alone, make_run(tmp_path, own_seconds=12.5, strategy="native"))
+    assert dataset.speedup(dataset.groups[0]) is None
+    speedup = dataset.speedup(dataset.groups[1])
+    assert speedup is not None and speedup.median == pytest.approx(0.8)
+
+
 def test_a_run_with_another_amount_of_work_is_no_baseline(tmp_path: Path) -> None:
     dataset = dataset_of(make_run(tmp_path, epochs=2), make_run(tmp_path, nodes=2, epochs=4))
     assert dataset.speedup(dataset.groups[1]) is None

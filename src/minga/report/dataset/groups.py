@@ -229,8 +229,11 @@ class Dataset:
         return max(samples) <= 1.01 * min(samples)
 
     def baseline(self, group: Group) -> Group | None:
-        """The group on one node that does the same work, as equal as there is; None for that one itself."""
-        if group.nodes == 1:
+        """The group on one node that does the same work, as equal as there is; None for that one itself.
+
+        One node that goes the distributed way, with nobody to talk to, is compared with one that does not.
+        """
+        if group.nodes == 1 and group.strategy == "single":
             return None
 
         def distance(other: Group) -> tuple[bool, int]:
@@ -245,7 +248,9 @@ class Dataset:
         candidates = [
             other
             for other in self.groups
-            if other.nodes == 1 and all(other.settings.get(path) == group.settings.get(path) for path in _SAME_WORK)
+            if other.nodes == 1
+            and (group.nodes > 1 or other.strategy == "single")
+            and all(other.settings.get(path) == group.settings.get(path) for path in _SAME_WORK)
         ]
         return min(candidates, key=distance, default=None)
 
@@ -255,8 +260,8 @@ class Dataset:
         return group.samples_per_second.divided_by(baseline.samples_per_second.median) if baseline else None
 
     def relative_energy(self, group: Group) -> tuple[float, float] | None:
-        """Energy and energy-delay product relative to one node's."""
-        baseline = self.baseline(group)
+        """Energy and energy-delay product relative to one node's, which is 1 itself."""
+        baseline = self.baseline(group) or (group if group.nodes == 1 else None)
         if baseline is None or baseline.energy is None or group.energy is None:
             return None
         return (

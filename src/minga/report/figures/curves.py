@@ -87,7 +87,9 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     panels: dict[str, list[tuple[Group, Course]]] = {}
     crowded = len(courses) > _LINES_OF_ONE_PANEL
     for group, each in courses:
-        panels.setdefault(group.line if crowded and group.nodes > 1 else "", []).append((group, each))
+        # A simulated group is drawn over the measured one.
+        kind = group.line.removesuffix("simulated").removesuffix(", ")
+        panels.setdefault(kind if crowded and group.nodes > 1 else "", []).append((group, each))
     alone = panels.pop("", []) if crowded and len(panels) > 1 else []
     left_out = max(len(panels) - _PANELS, 0)
     panels = dict(list(panels.items())[:_PANELS])
@@ -112,14 +114,16 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     counts = sorted({group.nodes for group, _ in courses})
     for index, (panel, members) in enumerate(panels.items()):
         pair = cells[2 * index : 2 * index + 2]
+        divisor, unit = seconds_label(max(seconds for _, each in members for seconds in each.seconds))
         for order, (group, each) in enumerate([*_baseline_of(members, alone), *members]):
             style = line_style(counts.index(group.nodes) if many else order, simulated=group.simulated)
-            label = (f"{group.nodes} node" + ("s" if group.nodes > 1 else "")) if many else group.label
-            for axes, positions in zip(pair, (each.seconds, each.epochs), strict=True):
+            mark = ", simulated" if group.simulated else ""
+            label = f"{group.nodes} node{'s' if group.nodes > 1 else ''}{mark}" if many else group.label
+            times = [seconds / divisor for seconds in each.seconds]
+            for axes, positions in zip(pair, (times, each.epochs), strict=True):
                 line = _plot(axes, positions, each, style.kwargs, 100 if percent else 1)
                 legend.setdefault(label, line)
-        longest = max(seconds for _, each in members for seconds in each.seconds)
-        _dress(pair, panel, longest, many)
+        _dress(pair, panel if many else "", unit)
         if target is not None:
             for axes in pair:
                 axes.axhline(target.value * (100 if percent else 1), color="#555555", linewidth=0.8, linestyle=":")
@@ -153,20 +157,16 @@ def _plot(axes: Axes, positions: list[float], each: Course, style: dict[str, obj
     return line
 
 
-def _dress(pair: list[Axes], panel: str, longest: float, many: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+def _dress(pair: list[Axes], panel: str, unit: str) -> None:
+    from matplotlib.ticker import MaxNLocator
 
-    divisor, unit = seconds_label(longest)
-    if divisor != 1:
-        pair[0].xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 6, 10]))
-        pair[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / divisor:g}"))
+    pair[0].xaxis.set_major_locator(MaxNLocator(6))
     pair[0].set_xlabel(f"training time [{unit}]")
     pair[1].set_xlabel("epochs")
     pair[1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for axes in pair:
         axes.set_xlim(left=0)
-    if many:
-        pair[0].set_title(panel, fontsize=8.5)
+    pair[0].set_title(panel, fontsize=8.5)
 
 
 def _limits(axes: Axes, metric: str, courses: list[Course]) -> None:

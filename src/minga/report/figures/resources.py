@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run, Sample
+from minga.report.dataset.statistics import Spread
 from minga.report.figures.intervals import Panel, draw_intervals
 from minga.report.figures.style import COLORS, Drawing, legend_below, new_figure, to_svg
 
@@ -57,13 +58,9 @@ def energy(dataset: Dataset) -> list[Drawing]:
     panels = [Panel(f"energy{mark} [J]", [each.joules for each in known])]
     relative = [dataset.relative_energy(group) for group in groups]
     title = f"Energy{mark}"
-    if any(relative):
-        from minga.report.dataset.statistics import Spread
-
-        products = [
-            Spread(1, 1, 1, group.n) if group.nodes == 1 else Spread.of([pair[1]]) if pair else None
-            for group, pair in zip(groups, relative, strict=True)
-        ]
+    compared = any(dataset.baseline(group) is not None for group in groups) and any(relative)
+    if compared:
+        products = [Spread.of([pair[1]]) if pair else None for pair in relative]
         panels.append(Panel(f"energy x time, one node = 1{mark}", products, reference=1.0))
         title = f"Energy and energy-delay product{mark}"
     caption = "Of all ranks' hosts while they trained. "

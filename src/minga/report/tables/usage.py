@@ -128,9 +128,8 @@ def energy_table(dataset: Dataset) -> Table | None:
     rows = []
     for group, energy in known:
         assert energy is not None
-        relative = dataset.relative_energy(group) if group.nodes > 1 else (1.0, 1.0)
         kind = "estimated" if energy.estimated else "measured"
-        pair = relative or (None, None)
+        pair = dataset.relative_energy(group) or (None, None)
         rows.append([group.label, energy.joules, energy.joule_seconds, *pair, kind, energy.source])
     columns = [
         Column("group", "group", text=True),

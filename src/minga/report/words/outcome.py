@@ -49,7 +49,7 @@ def accuracy(dataset: Dataset) -> list[str]:
     """Where many nodes end more than a point away from one."""
     compared, told = 0, []
     for group in dataset.groups:
-        baseline = dataset.baseline(group)
+        baseline = dataset.baseline(group) if group.nodes > 1 else None
         mine, other = group.metric("accuracy"), baseline.metric("accuracy") if baseline else None
         if mine is None or other is None:
             continue

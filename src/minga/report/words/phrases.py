@@ -15,7 +15,10 @@ def subject(dataset: Dataset, group: Group) -> str:
     if group.environment is not None:
         return f"“{group.label}”"
     words = count(group.nodes, "node")
-    if group.bandwidth is not None or ("cluster.network.bandwidth" in dataset.telling and group.nodes > 1):
+    # Where nothing else differs, a bandwidth that all have in common is worth a word too.
+    differs = "cluster.network.bandwidth" in dataset.telling
+    common = group.bandwidth is not None and dataset.telling in ([], ["cluster.nodes"])
+    if (differs and (group.nodes > 1 or group.bandwidth is not None)) or common:
         place = "on loopback" if group.bandwidth_text == "loopback" else f"at {group.bandwidth_text}"
         words += f" {place}"
     if "strategy" in dataset.telling and not (group.nodes == 1 and group.strategy == "single"):
