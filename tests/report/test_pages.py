@@ -201,6 +201,17 @@ def test_a_strategy_in_a_file_that_is_gone_is_no_problem_and_is_not_run(tmp_path
     assert "mine.py:Mine:period=8" in write_report([run], tmp_path / "out").read_text()
 
 
+def test_odd_labels_can_be_drawn(tmp_path: Path) -> None:
+    """Very long, with a dollar sign (mathematics for matplotlib), beginning with an underscore (hidden for it)."""
+    runs = [make_run(tmp_path, nodes=2, samples_every=None) for _ in range(3)]
+    for run, name in zip(runs, ("_hidden", "$x^2$ costs 1$", "long " * 60), strict=True):
+        text = (run / "experiment.toml").read_text()
+        (run / "experiment.toml").write_text(text.replace('"digits"', f'"{name}"'))
+    page = write_report(runs, tmp_path / "out")
+    assert ("long " * 60).strip() in page.read_text(), "tables have it whole"
+    assert "$x^2$ costs 1$" in (tmp_path / "out" / "figures" / "phases.svg").read_text()
+
+
 def test_damaged_lines_are_noted(tmp_path: Path) -> None:
     run = make_run(tmp_path, nodes=2)
     for rank in (0, 1):

@@ -12,7 +12,7 @@ from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Point
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target
-from minga.report.figures.style import Drawing, legend_below, line_style, new_figure, seconds_label, to_svg
+from minga.report.figures.style import Drawing, fitted, legend_below, line_style, new_figure, seconds_label, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,7 +166,7 @@ def _dress(pair: list[Axes], panel: str, unit: str) -> None:
     pair[1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for axes in pair:
         axes.set_xlim(left=0)
-    pair[0].set_title(panel, fontsize=8.5)
+    pair[0].set_title(fitted(panel, 64), fontsize=8.5)
 
 
 def _limits(axes: Axes, metric: str, courses: list[Course]) -> None:

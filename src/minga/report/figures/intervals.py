@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
-from minga.report.figures.style import COLORS, Drawing, new_figure, seconds_label, to_svg
+from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, seconds_label, to_svg
 
 __all__ = ["Panel", "draw_intervals", "target_times", "times", "traffic"]
 
@@ -76,7 +76,7 @@ def draw_intervals(
         axes.set_xlabel(panel.axis)
         axes.grid(visible=False, axis="y")
     first = grid[0][0]
-    first.set_yticks(list(places), [group.label for group in groups])
+    first.set_yticks(list(places), [fitted(group.label) for group in groups])
     first.set_ylim(len(groups) - 0.5, -0.5)
     return Drawing(name, title, caption, to_svg(figure, name))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minga.report.dataset.groups import Dataset, Group, Phases
 from minga.report.dataset.stragglers import find_straggler
-from minga.report.figures.style import Drawing, legend_below, new_figure, to_svg
+from minga.report.figures.style import Drawing, fitted, legend_below, new_figure, to_svg
 from minga.report.numbers import duration
 
 __all__ = ["PHASES", "mean_phases", "phases"]
@@ -113,7 +113,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
             ticks.append((place, label))
             place += 1
         place += 0.15 if headings else 0
-    axes.set_yticks([tick for tick, _ in ticks], [label for _, label in ticks])
+    axes.set_yticks([tick for tick, _ in ticks], [fitted(label) for _, label in ticks])
     axes.set_ylim(place - 0.4, -0.6)
     axes.set_xlim(0, 107)
     axes.set_xticks(range(0, 101, 20))

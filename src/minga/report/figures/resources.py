@@ -63,11 +63,9 @@ def energy(dataset: Dataset) -> list[Drawing]:
         products = [Spread.of([pair[1]]) if pair else None for pair in relative]
         panels.append(Panel(f"energy x time, one node = 1{mark}", products, reference=1.0))
         title = f"Energy and energy-delay product{mark}"
-    caption = "Of all ranks' hosts while they trained. "
     sources = sorted({each.source for each in known})
-    caption += (
-        f"Source: {', '.join(sources)}. The dotted line is one node." if any(relative) else f"Source: {sources[0]}."
-    )
+    caption = f"Of all ranks' hosts while they trained. Source: {', '.join(sources)}."
+    caption += " The dotted line is one node." if compared else ""
     return [draw_intervals("energy", title, caption, groups, panels, dataset.node_counts)]
 
 

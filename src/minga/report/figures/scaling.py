@@ -9,7 +9,16 @@ from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.lines import NodesLine, lines_over_nodes
 from minga.report.dataset.settings import shown_value
 from minga.report.dataset.statistics import Spread
-from minga.report.figures.style import Drawing, legend_below, line_style, new_figure, seconds_label, tidy, to_svg
+from minga.report.figures.style import (
+    Drawing,
+    fitted,
+    legend_below,
+    line_style,
+    new_figure,
+    seconds_label,
+    tidy,
+    to_svg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +54,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
                 handle = _plot(axes[column], line, value, style.kwargs, drawn[column])
                 handles.setdefault(label or "measured", handle)
         if row:
-            axes[0].set_title(row)
+            axes[0].set_title(fitted(row, 64))
         _dress(axes, counts, unit, whole)
         if based:
             (ideal,) = axes[1].plot(counts, counts, color="#999999", linewidth=1, linestyle=":", zorder=1)

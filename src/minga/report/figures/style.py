@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Drawing",
     "Line",
+    "fitted",
     "house_style",
     "legend_below",
     "line_style",
@@ -123,9 +124,16 @@ def to_svg(figure: Figure, name: str) -> str:
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """One legend for the whole figure, under it, where it can't hide a line."""
+    labels = [fitted(label) for label in labels]
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), int(150 / (longest + 8))))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def fitted(label: str, letters: int = 52) -> str:
+    """A label that leaves room for the figure; tables have it whole."""
+    cut = label if len(label) <= letters else f"{label[: letters - 1]}…"
+    return f" {cut}" if cut.startswith("_") else cut  # matplotlib leaves out what begins like that
 
 
 def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:
