@@ -203,8 +203,9 @@ def test_a_strategy_in_a_file_that_is_gone_is_no_problem_and_is_not_run(tmp_path
 
 def test_odd_labels_can_be_drawn(tmp_path: Path) -> None:
     """Very long, with a dollar sign (mathematics for matplotlib), beginning with an underscore (hidden for it)."""
-    runs = [make_run(tmp_path, nodes=2, samples_every=None) for _ in range(3)]
-    for run, name in zip(runs, ("_hidden", "$x^2$ costs 1$", "long " * 60), strict=True):
+    names = ("_hidden", "$x^2$ costs 1$", "long " * 60, "数字\\u0001")
+    runs = [make_run(tmp_path, nodes=2, samples_every=None) for _ in names]
+    for run, name in zip(runs, names, strict=True):
         text = (run / "experiment.toml").read_text()
         (run / "experiment.toml").write_text(text.replace('"digits"', f'"{name}"'))
     page = write_report(runs, tmp_path / "out")

@@ -130,7 +130,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     for axes in cells[2 * len(panels) :]:
         axes.set_visible(False)
     for row in grid:
-        row[0].set_ylabel(f"{metric} [%]" if percent else metric)
+        row[0].set_ylabel(f"{metric} [%]" if percent else fitted(metric, 32))
     _limits(cells[0], metric, [each for _, each in courses])
     if target is not None:
         note += f" Dotted: the target of {target.text}."

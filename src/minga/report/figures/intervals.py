@@ -108,7 +108,7 @@ def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
     values: list[Spread | None] = [spread.divided_by(divisor) for spread, _ in results]
     caption = f"Training time until the first evaluation with {target.text} or better ({target.reason})."
     caption += " Dots are medians, bars the range; “never”: half of the runs or more did not get there."
-    panel = Panel(f"training time until {target.text} [{unit}]", values, words if any(words) else None)
+    panel = Panel(f"training time until {fitted(target.text)} [{unit}]", values, words if any(words) else None)
     return [
         draw_intervals(
             "time-to-target", f"Time to {target.text}", caption, dataset.groups, [panel], dataset.node_counts

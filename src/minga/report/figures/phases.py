@@ -85,7 +85,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
     handles: dict[str, tuple[str, object]] = {}
     for heading, block in blocks:
         if heading and len(blocks) > 1:
-            axes.text(0, place + 0.15, heading, va="center", ha="left", fontsize=8.5, fontweight="bold")
+            axes.text(0, place + 0.15, fitted(heading, 110), va="center", ha="left", fontsize=8.5, fontweight="bold")
             place += 1
         for label, rank in block:
             left = 0.0

@@ -8,7 +8,7 @@ from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run, Sample
 from minga.report.dataset.statistics import Spread
 from minga.report.figures.intervals import Panel, draw_intervals
-from minga.report.figures.style import COLORS, Drawing, legend_below, new_figure, to_svg
+from minga.report.figures.style import COLORS, Drawing, fitted, legend_below, new_figure, to_svg
 
 __all__ = ["energy", "estimate_mark", "power", "resources"]
 
@@ -139,4 +139,4 @@ def _rate(nbytes: float | None, seconds: float) -> float | None:
 def _wrapped(label: str) -> str:
     import textwrap
 
-    return "\n".join(textwrap.wrap(label, 34)[:3])
+    return "\n".join(textwrap.wrap(fitted(label, 96), 34)[:3])

@@ -9,6 +9,7 @@ with house_style():
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,7 +100,10 @@ def line_style(index: int, *, simulated: bool = False) -> Line:
 def house_style() -> Iterator[None]:
     """Figures are drawn inside of this; what others set up for their own figures stays as it is."""
     with _matplotlib().rc_context({**_matplotlib().rcParamsDefault, "backend": "svg", **_SETTINGS}):
-        yield
+        with warnings.catch_warnings():
+            # The font that measures text may lack a letter; whoever shows the SVG has fonts of their own.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            yield
 
 
 def new_figure(
@@ -132,6 +136,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
 
 def fitted(label: str, letters: int = 52) -> str:
     """A label that leaves room for the figure; tables have it whole."""
+    label = "".join(letter if letter.isprintable() else "?" for letter in label)
     cut = label if len(label) <= letters else f"{label[: letters - 1]}…"
     return f" {cut}" if cut.startswith("_") else cut  # matplotlib leaves out what begins like that
 
