@@ -52,6 +52,8 @@ class Follower:
         self.ranks: dict[int, RankState] = {}
         self.evaluations: list[dict[str, Any]] = []
         self.started: dict[str, Any] | None = None
+        self.damaged_lines = 0
+        """Lines that are no event; they are passed over."""
 
     def read(self) -> None:
         for path in event_files(self._run):
@@ -62,7 +64,10 @@ class Follower:
             whole = content[: content.rfind(b"\n") + 1]  # the last line may still be on its way
             self._offsets[path] = self._offsets.get(path, 0) + len(whole)
             for line in whole.splitlines():
-                self._take(rank, json.loads(line))
+                try:
+                    self._take(rank, json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    self.damaged_lines += 1
 
     def _take(self, rank: int, event: dict[str, Any]) -> None:
         state = self.ranks.setdefault(rank, RankState(rank))
@@ -84,7 +89,7 @@ class Follower:
             case "sample":
                 state.samplings.append(event)
             case "evaluated":
-                self.evaluations.append(event)
+                self.evaluations.append({**event, "metrics": dict(event["metrics"])})
             case "finished":
                 state.finished = event
                 state.steps = event["steps"]

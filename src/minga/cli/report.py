@@ -1,0 +1,83 @@
+"""`minga report`: figures, tables and sentences about runs or about a study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from minga.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from minga.report.document import Report
+
+__all__ = ["register"]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("report", no_args_is_help=True)(report)
+
+
+def report(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="RUN...|STUDY", help="Directories of runs, or of one study.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where it goes; default: the study, RUN/report, or report beside the runs."),
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy (or other metric) for the time to a target, such as 0.9.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a report on runs or on a study: one HTML page, the same in Markdown, tables as CSV, figures as SVG.
+
+    Runs that differ only in their seed are repetitions: medians and ranges are shown.
+
+    Examples:
+
+      minga report runs/*
+
+      minga report studies/bandwidth --target 0.95
+    """
+    from minga.report.document import make_report
+    from minga.report.write import save_report
+
+    place = out or _place(sources)
+    command = ["minga", "report", *(str(source) for source in sources), "--out", str(place)]
+    command += ["--target", f"{target:g}"] if target is not None else []
+    made = make_report(sources, target=target, command=command)
+    page = save_report(made, place)
+    if as_json:
+        print(json.dumps(_to_dict(made, page)))
+        return
+    console = Console(highlight=False)
+    for sentence in made.sentences:
+        console.print(f"- {escape(sentence)}")
+    for note in made.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}")
+    console.print(
+        f"\nopen [bold]{escape(str(page))}[/] (tables as CSV and figures as SVG are beside it)", soft_wrap=True
+    )
+
+
+def _place(sources: list[Path]) -> Path:
+    """Inside a study, inside a single run, or beside several."""
+    from minga.report.dataset.sources import is_study
+
+    first = sources[0]
+    if len(sources) == 1:
+        return first if is_study(first) else first / "report"
+    names = sorted(source.resolve().name for source in sources)
+    return first.resolve().parent / f"report-{names[0]}-and-{len(sources) - 1}-more"
+
+
+def _to_dict(report: Report, page: Path) -> dict[str, Any]:
+    from minga.report.pages.json_form import to_dict
+
+    return to_dict(report, page)

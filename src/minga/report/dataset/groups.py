@@ -1,0 +1,324 @@
+"""Groups of runs that repeat one experiment, and the dataset that they make up.
+
+dataset = make_dataset(find_runs(paths))
+for group in dataset.groups:
+    print(group.label, group.seconds.median, dataset.speedup(group))
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from minga.report.dataset.reading import Run
+from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
+from minga.report.dataset.sources import Found, Labelled
+from minga.report.dataset.statistics import Spread
+from minga.units import parse_bandwidth
+
+__all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
+
+_SAME_WORK = ("workload", "training.epochs", "training.steps", "cluster.device")
+"""What a run on one node has to share with others to be their baseline."""
+_ANOTHER_MATTER_ON_ONE_NODE = (
+    "strategy",
+    "cluster.nodes",
+    "cluster.speeds",
+    "cluster.cpu",
+    "training.learning_rate_rule",
+)
+_BATCH = ("training.batch", "training.total_batch")
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Of a group's runs."""
+
+    joules: Spread
+    joule_seconds: Spread
+    """Energy x delay."""
+    estimated: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where one rank's time goes, in seconds."""
+
+    name: str
+    role: str
+    seconds: dict[str, float]
+    """By phase; `wait` and `other` are among them."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def own(self) -> float:
+        """Without waiting."""
+        return self.total - self.seconds["wait"]
+
+
+@dataclass(eq=False)
+class Group:
+    """Runs that repeat one experiment with other seeds."""
+
+    runs: list[Run]
+    settings: dict[str, Any]
+    simulated: bool
+    environment: str | None = None
+    """The name of a study's environment."""
+    label: str = ""
+    line: str = ""
+    """Its label without the number of nodes: groups with the same one make a line in a figure."""
+    conditions: str = ""
+    """Its label without the number of nodes and the strategy."""
+    rest: str = ""
+    """Its label without the number of nodes, the strategy and the bandwidth."""
+
+    @property
+    def n(self) -> int:
+        return len(self.runs)
+
+    @property
+    def nodes(self) -> int:
+        return self.runs[0].finished.nodes
+
+    @property
+    def strategy(self) -> str:
+        return str(self.settings["strategy"])
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bits per second that were asked for; None where nothing is shaped."""
+        value = self.settings.get("cluster.network.bandwidth")
+        try:
+            return None if value is None else float(parse_bandwidth(value))
+        except (TypeError, ValueError):
+            return None
+
+    @property
+    def bandwidth_text(self) -> str:
+        return bandwidth_text(self.settings.get("cluster.network.bandwidth"), self.settings)
+
+    def spread(self, value: Callable[[Run], float | None]) -> Spread | None:
+        return Spread.of(value(run) for run in self.runs)
+
+    def number(self, value: Callable[[Run], float]) -> Spread:
+        spread = self.spread(value)
+        assert spread is not None, "every finished run has this"
+        return spread
+
+    @cached_property
+    def seconds(self) -> Spread:
+        return self.number(lambda run: run.finished.seconds)
+
+    @cached_property
+    def samples(self) -> Spread:
+        return self.number(lambda run: run.finished.samples)
+
+    @cached_property
+    def seconds_per_epoch(self) -> Spread:
+        return self.number(lambda run: run.finished.seconds / run.finished.epochs)
+
+    @cached_property
+    def samples_per_second(self) -> Spread:
+        return self.number(lambda run: run.finished.samples_per_second)
+
+    @cached_property
+    def bytes_sent(self) -> Spread:
+        return self.number(lambda run: run.finished.bytes_sent)
+
+    @cached_property
+    def messages_sent(self) -> Spread:
+        return self.number(lambda run: run.finished.messages_sent)
+
+    @cached_property
+    def middle(self) -> Run:
+        """The repetition with the median time (of an even number: the quicker of two), as an example."""
+        return sorted(self.runs, key=lambda run: run.finished.seconds)[(self.n - 1) // 2]
+
+    def metric(self, name: str) -> Spread | None:
+        """At the end."""
+        return self.spread(lambda run: run.finished.metrics.get(name))
+
+    @cached_property
+    def energy(self) -> Energy | None:
+        known = [(run.energy, run.finished.seconds) for run in self.runs]
+        measured = [(energy, seconds) for energy, seconds in known if energy and energy.get("joules")]
+        joules = Spread.of(energy["joules"] for energy, _ in measured)
+        product = Spread.of(energy["joules"] * seconds for energy, seconds in measured)
+        if joules is None or product is None:
+            return None
+        sources = sorted({str(energy["source"]) for energy, _ in measured})
+        return Energy(joules, product, any(energy["estimated"] for energy, _ in measured), ", ".join(sources))
+
+    def share(self, *phases: str) -> float:
+        """The part of the workers' time that goes into these phases, in the median of the repetitions."""
+        workers = [rank for rank in self.phases if rank.role != "server"]
+        return sum(rank.seconds.get(name, 0.0) for rank in workers for name in phases) / sum(
+            rank.total for rank in workers
+        )
+
+    @cached_property
+    def phases(self) -> list[Phases]:
+        """Of each rank, the median over the repetitions."""
+        of_runs = [phases_of(run) for run in self.runs]
+        ranks = min(len(ranks) for ranks in of_runs)
+        merged = []
+        for rank in range(ranks):
+            of_rank = [ranks[rank] for ranks in of_runs]
+            # In an order of their own, not that of a set: sums should have the same last digits every time.
+            names = dict.fromkeys(name for each in of_rank for name in each.seconds)
+            seconds = {name: Spread.of(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
+            merged.append(
+                Phases(
+                    of_rank[0].name,
+                    of_rank[0].role,
+                    {name: spread.median for name, spread in seconds.items() if spread is not None},
+                )
+            )
+        return merged
+
+
+def phases_of(run: Run) -> list[Phases]:
+    """Of each rank of one run."""
+    found = []
+    for rank in run.finished.ranks:
+        own = {name: seconds for name, seconds in rank.phases.items() if name != "wait"}
+        rest = max(rank.work_seconds - sum(own.values()), 0.0)
+        # A server takes no steps, so nothing is known of its own work but how long it was.
+        own["serve" if rank.role == "server" else "other"] = rest
+        found.append(Phases(run.name_of(rank.rank), rank.role, {**own, "wait": rank.wait_seconds}))
+    return found
+
+
+@dataclass(eq=False)
+class Dataset:
+    """All groups, and what was found besides them."""
+
+    groups: list[Group]
+    found: Found
+    differing: list[str] = field(default_factory=list)
+    """Paths of the settings that are not the same in all groups."""
+    telling: list[str] = field(default_factory=list)
+    """Of these the ones that say more than the number of nodes."""
+
+    @property
+    def runs(self) -> int:
+        return sum(group.n for group in self.groups)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any group has more than one run, so that there is a spread to speak of."""
+        return any(group.n > 1 for group in self.groups)
+
+    @property
+    def node_counts(self) -> list[int]:
+        return sorted({group.nodes for group in self.groups})
+
+    @cached_property
+    def same_work(self) -> bool:
+        """Whether all groups train on about as many samples, so that their times can be compared."""
+        samples = [group.samples.median for group in self.groups]
+        return max(samples) <= 1.01 * min(samples)
+
+    def baseline(self, group: Group) -> Group | None:
+        """The group on one node that does the same work, as equal as there is; None for that one itself.
+
+        One node that goes the distributed way, with nobody to talk to, is compared with one that does not.
+        """
+        if group.nodes == 1 and group.strategy == "single":
+            return None
+
+        def distance(other: Group) -> tuple[bool, int]:
+            paths = [path for path in differing([group.settings, other.settings]) if not _network(path)]
+            # One node's batch is everybody's, so it equals one that is given for all nodes together.
+            same_batch = other.settings.get("training.batch") in [group.settings.get(path) for path in _BATCH]
+            ignored = (*_ANOTHER_MATTER_ON_ONE_NODE, *(_BATCH if same_batch else ()))
+            unequal = [path for path in paths if path not in ignored]
+            network = group.settings.get("cluster.network.bandwidth") != other.settings.get("cluster.network.bandwidth")
+            return (group.simulated != other.simulated, 2 * len(unequal) + network)
+
+        candidates = [
+            other
+            for other in self.groups
+            if other.nodes == 1
+            and (group.nodes > 1 or other.strategy == "single")
+            and all(other.settings.get(path) == group.settings.get(path) for path in _SAME_WORK)
+        ]
+        return min(candidates, key=distance, default=None)
+
+    def speedup(self, group: Group) -> Spread | None:
+        """Samples per second relative to one node's median: T1/Tn where the work is the same."""
+        baseline = self.baseline(group)
+        return group.samples_per_second.divided_by(baseline.samples_per_second.median) if baseline else None
+
+    def relative_energy(self, group: Group) -> tuple[float, float] | None:
+        """Energy and energy-delay product relative to one node's, which is 1 itself."""
+        baseline = self.baseline(group) or (group if group.nodes == 1 else None)
+        if baseline is None or baseline.energy is None or group.energy is None:
+            return None
+        return (
+            group.energy.joules.median / baseline.energy.joules.median,
+            group.energy.joule_seconds.median / baseline.energy.joule_seconds.median,
+        )
+
+    def metrics(self) -> list[str]:
+        """Names of what was evaluated, accuracy first, then loss."""
+        names = {name for group in self.groups for run in group.runs for point in run.curve for name in point.metrics}
+        return sorted(names, key=lambda name: (name != "accuracy", name != "loss", name))
+
+
+def _network(path: str) -> bool:
+    return path.startswith("cluster.network.")
+
+
+def make_dataset(found: Found) -> Dataset:
+    """Runs of one cell, or with equal settings, are a group."""
+    members: dict[str, list[Labelled]] = {}
+    for labelled in found.runs:
+        run = labelled.run
+        key = labelled.cell or json.dumps(run.settings, sort_keys=True, default=str)
+        members.setdefault(f"{key}{run.simulated}", []).append(labelled)
+    groups = [_group(each) for each in members.values()]
+    groups.sort(key=_order)
+    _name(groups)
+    all_settings = [group.settings for group in groups]
+    return Dataset(groups, found, differing(all_settings), telling(all_settings))
+
+
+def _name(groups: Sequence[Group]) -> None:
+    # An environment has a name from the study, which stands for all that it sets.
+    shown = [group.settings for group in groups if group.environment is None]
+    left_out = ("cluster.nodes", "strategy", "cluster.network.bandwidth")
+    names = [labels(shown), *(labels(shown, leaving_out=left_out[:count]) for count in (1, 2, 3))]
+    seen = Counter[str]()
+    made = zip(*names, strict=True)
+    for group in groups:
+        given = (group.environment,) * 4 if group.environment is not None else next(made)
+        mark = "simulated" if group.simulated else ""
+        group.label, group.line, group.conditions, group.rest = (
+            ", ".join(part for part in (name, mark) if part) for name in given
+        )
+        seen[group.label] += 1
+        if seen[group.label] > 1:
+            group.label += f" ({seen[group.label]})"
+
+
+def _group(members: Sequence[Labelled]) -> Group:
+    runs = [labelled.run for labelled in members]
+    return Group(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
+
+
+def _order(group: Group) -> tuple[Any, ...]:
+    bandwidth = group.bandwidth if group.bandwidth is not None else float("inf")
+    settings = group.settings
+    rest = json.dumps({path: settings[path] for path in settings if path != "strategy"}, sort_keys=True, default=str)
+    single = group.strategy != "single"
+    return (str(settings["workload"]), single, group.strategy, bandwidth, group.nodes, group.simulated, rest)

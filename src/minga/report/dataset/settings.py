@@ -1,0 +1,143 @@
+"""What was set in an experiment, by path; and names for groups of runs, made only of what differs between them.
+
+settings_of(experiment)["cluster.nodes"]        # 4
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minga.errors import ConfigError
+from minga.experiment import Experiment
+from minga.spec import describe
+from minga.units import parse_bandwidth, parse_duration
+
+__all__ = ["bandwidth_text", "differing", "labels", "settings_of", "shown_value", "telling"]
+
+_NOT_A_SETTING = ("training.seed", "runs", "data", "cluster.port", "cluster.timeout_seconds")
+"""Where things lie and which repetition it is: runs that differ only in these are the same experiment."""
+
+_BANDWIDTH = "cluster.network.bandwidth"
+_PATTERNS = {
+    "cluster.nodes": "{} nodes",
+    "cluster.network.delay": "{} delay",
+    "cluster.network.jitter": "{} jitter",
+    "cluster.network.loss": "{} packet loss",
+    "cluster.speeds": "speeds {}",
+    "cluster.cpu": "{} cores",
+    "training.batch": "batch {}",
+    "training.total_batch": "batch {} in all",
+    "training.epochs": "{} epochs",
+    "training.steps": "{} steps",
+    "training.learning_rate": "learning rate {}",
+    "training.learning_rate_rule": "{} learning rate",
+}
+_BARE = ("workload", "strategy", _BANDWIDTH, "cluster.device")
+_ORDER = ("workload", "cluster.nodes", _BANDWIDTH, "cluster.network.delay", "strategy")
+
+
+def settings_of(experiment: Experiment) -> dict[str, Any]:
+    """Every setting that can make two runs differ, by its path; default ones too."""
+    table = tomllib.loads(experiment.to_toml())
+    table["strategy"] = describe(experiment.chosen_strategy)
+    flat = _flat(table, "")
+    return {path: value for path, value in flat.items() if path not in _NOT_A_SETTING}
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = tuple(value) if isinstance(value, list) else value
+    return flat
+
+
+def differing(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The paths whose values are not the same in all groups, the most telling first."""
+    paths = {path for settings in groups for path in settings}
+    found = [path for path in paths if not _same(groups, path)]
+    return sorted(found, key=lambda path: (_ORDER.index(path) if path in _ORDER else len(_ORDER), path))
+
+
+def telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of the differing paths those that say more than the number of nodes does.
+
+    One node alone has no strategy and no network, and its batch is everybody's: what all runs on one node have in
+    common, and all others too, need not be said again.
+    """
+    alone = [settings for settings in groups if settings.get("cluster.nodes") == 1]
+    together = [settings for settings in groups if settings.get("cluster.nodes") != 1]
+    found = differing(groups)
+    if not alone or not together:
+        return found
+    return [path for path in found if path == "cluster.nodes" or not (_same(alone, path) and _same(together, path))]
+
+
+def _same(groups: Sequence[Mapping[str, Any]], path: str) -> bool:
+    # Repr instead of the value: 1 and True are equal, and a damaged file may hold what can't be hashed.
+    return len({repr(settings.get(path)) for settings in groups}) <= 1
+
+
+def labels(groups: Sequence[Mapping[str, Any]], leaving_out: Sequence[str] = ()) -> list[str]:
+    """A name for each group, of what differs between them; `leaving_out`: paths that are told in another way."""
+    paths = [path for path in telling(groups) if path not in leaving_out]
+    if not paths and not leaving_out:
+        paths = ["workload", "cluster.nodes", "strategy"]
+    return [", ".join(part for path in paths if (part := _part(path, settings))) for settings in groups]
+
+
+def _part(path: str, settings: Mapping[str, Any]) -> str:
+    value = settings.get(path)
+    if path == _BANDWIDTH:
+        if value is None and settings.get("cluster.nodes") == 1:
+            return ""
+        return bandwidth_text(value, settings)
+    if path == "cluster.nodes":
+        return f"{value} node" if value == 1 else f"{value} nodes"
+    if path == "strategy" and value == "single" and settings.get("cluster.nodes") == 1:
+        return ""
+    if value is None or value == () or (path.startswith("cluster.network.") and not value):
+        return ""
+    shown = shown_value(path, value)
+    if path in _BARE:
+        return shown
+    return _PATTERNS.get(path, path.rpartition(".")[2].replace("_", " ") + " {}").format(shown)
+
+
+def bandwidth_text(value: Any, settings: Mapping[str, Any]) -> str:
+    """`10 Mbit/s`; without a shaped network `loopback`."""
+    if value is not None:
+        return shown_value(_BANDWIDTH, value)
+    return "unlimited" if any(path.startswith("cluster.network.") for path in settings) else "loopback"
+
+
+def shown_value(path: str, value: Any) -> str:
+    """A setting's value as people read it."""
+    name = path.rpartition(".")[2]
+    try:
+        if name in ("bandwidth", "up", "down"):
+            return _with_unit(float(parse_bandwidth(value)), {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3, "bit/s": 1})
+        if name in ("delay", "jitter") and path.startswith("cluster.network"):
+            return _with_unit(float(parse_duration(value)), {"s": 1, "ms": 1e-3, "µs": 1e-6})
+    except (ConfigError, TypeError, ValueError):
+        return str(value)
+    if name == "loss" and isinstance(value, float):
+        return f"{100 * value:g} %"
+    if name == "strategy" and ".py:" in str(value):
+        file, _, rest = str(value).partition(".py:")
+        return f"{Path(file).name}.py:{rest}"
+    if isinstance(value, tuple | list):
+        return ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _with_unit(value: float, units: Mapping[str, float]) -> str:
+    unit = next((unit for unit, size in units.items() if value >= size), next(iter(units)))
+    return f"{value / units[unit]:.4g} {unit}"

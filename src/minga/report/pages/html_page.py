@@ -1,0 +1,119 @@
+"""The report as one HTML file that needs nothing else: no script, no network, figures inside."""
+
+from __future__ import annotations
+
+from minga.report.document import Report, Section
+from minga.report.figures.style import Drawing
+from minga.report.pages.inline_svg import inline
+from minga.report.pages.markup import Markup, tag
+from minga.report.tables.table import Table
+
+__all__ = ["to_html"]
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_LONG = 12
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; color: #1c1c1c;
+  background: #fff; max-width: 1120px; margin: 2rem auto 4rem; padding: 0 1.5rem; }
+h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 1rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.3rem; margin: 2.6rem 0 .6rem; padding-top: .6rem; border-top: 1px solid #d5d5d5; }
+h3 { font-size: 1.02rem; margin: 1.6rem 0 .3rem; }
+.summary { background: #f3f7fa; border-left: 4px solid #0072b2; padding: .9rem 1.2rem; }
+.summary h2 { border: 0; margin: 0 0 .4rem; padding: 0; font-size: 1.15rem; }
+.summary ul { margin: 0; padding-left: 1.2rem; } .summary li { margin: .3rem 0; overflow-wrap: anywhere; }
+.notes { background: #fdf6e7; border-left: 4px solid #e69f00; padding: .6rem 1.2rem; margin-top: 1rem; }
+.notes ul { margin: 0; padding-left: 1.2rem; }
+nav { margin: 1.1rem 0 0; font-size: .92rem; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
+a { color: #00568a; }
+figure { margin: 1.2rem 0 1.6rem; }
+figure svg { display: block; width: 100%; height: auto; }
+figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
+figcaption { color: #4a4a4a; font-size: .88rem; margin-top: .3rem; max-width: 62rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; margin: .3rem 0; }
+th, td { padding: .28rem .8rem .28rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid #e4e4e4; }
+th { border-bottom: 2px solid #999; font-weight: 600; vertical-align: bottom; }
+th.text, td.text { text-align: left; } th { overflow-wrap: normal; }
+td { white-space: nowrap; } td.text { white-space: normal; min-width: 8rem; max-width: 32rem; overflow-wrap: anywhere; }
+td small { display: block; color: #555; }
+tbody tr:nth-child(even) { background: #fafafa; }
+.note { color: #4a4a4a; font-size: .88rem; margin: .2rem 0; }
+details { margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
+@media print {
+  @page { margin: 14mm; }
+  body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
+  nav { display: none; }
+  figure, .summary { break-inside: avoid; }
+  h2, h3, summary { break-after: avoid; }
+  table { font-size: 7.5pt; } th, td { padding-right: .5rem; } tr { break-inside: avoid; }
+  thead { display: table-header-group; }
+  .wide { overflow: visible; }
+}
+"""
+
+
+def to_html(report: Report) -> str:
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", report.title),
+        tag("style", Markup(_STYLE)),
+    )
+    body = tag(
+        "body",
+        tag("h1", report.title),
+        _summary(report),
+        _notes(report.notes),
+        tag("nav", [tag("a", section.title, href=f"#{section.anchor}") for section in report.sections]),
+        tag("main", [_section(section) for section in report.sections]),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _summary(report: Report) -> Markup:
+    points = [tag("li", sentence) for sentence in report.sentences]
+    return tag("section", tag("h2", "What the figures show"), tag("ul", points), cls="summary")
+
+
+def _notes(notes: list[str]) -> Markup:
+    return tag("div", tag("ul", [tag("li", note) for note in notes]), cls="notes") if notes else Markup()
+
+
+def _section(section: Section) -> Markup:
+    tables = [table for table in section.tables if table.rows and not table.only_csv]
+    return tag(
+        "section",
+        tag("h2", section.title, id=section.anchor),
+        [_figure(drawing) for drawing in section.drawings],
+        [_table(table, section, folded=section.folded and len(table.rows) > _LONG) for table in tables],
+    )
+
+
+def _figure(drawing: Drawing) -> Markup:
+    return tag("figure", tag("h3", drawing.title), inline(drawing), tag("figcaption", drawing.caption))
+
+
+def _table(table: Table, section: Section, *, folded: bool) -> Markup:
+    shown = table.shown
+    kept = [index for index, column in enumerate(shown.columns) if column.heading]
+    headings = [tag("th", shown.columns[i].heading, scope="col", cls=_align(shown, i)) for i in kept]
+    rows = [tag("tr", [tag("td", _cell(*cells[i]), cls=_align(shown, i)) for i in kept]) for cells in shown.cells()]
+    grid = tag("table", tag("thead", tag("tr", headings)), tag("tbody", rows))
+    note = tag("p", table.note, cls="note") if table.note else Markup()
+    if folded:
+        title = f"{table.title} ({len(table.rows)} rows; also in tables/{table.name}.csv)"
+        return tag("details", tag("summary", title), note, tag("div", grid, cls="wide"))
+    heading = tag("h3", table.title) if table.title != section.title else Markup()
+    return tag("div", heading, note, tag("div", grid, cls="wide"))
+
+
+def _cell(value: str, extent: str) -> list[str]:
+    return [value, tag("small", extent)] if extent else [value]
+
+
+def _align(table: Table, index: int) -> str:
+    return "text" if table.columns[index].text else "number"

@@ -1,0 +1,67 @@
+"""The report for machines: where it is, what it says, and the numbers of each group."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.statistics import Spread
+from minga.report.dataset.stragglers import find_straggler
+from minga.report.dataset.targets import Target, reached
+from minga.report.document import Report
+
+__all__ = ["to_dict"]
+
+
+def to_dict(report: Report, page: Path) -> dict[str, Any]:
+    return {
+        "html": str(page),
+        "markdown": str(page.with_suffix(".md")),
+        "tables": [str(page.parent / "tables" / f"{table.name}.csv") for table in report.tables if table.rows],
+        "figures": [str(page.parent / "figures" / f"{drawing.name}.svg") for drawing in report.drawings],
+        "summary": report.sentences,
+        "notes": report.notes,
+        "target": vars(report.target) if report.target else None,
+        "failures": [{"run": name, "reason": reason} for name, reason in report.dataset.found.failures],
+        "groups": [_group(report.dataset, group, report.target) for group in report.dataset.groups],
+    }
+
+
+def _group(dataset: Dataset, group: Group, target: Target | None) -> dict[str, Any]:
+    speedup, straggler, energy = dataset.speedup(group), find_straggler(group), group.energy
+    relative = dataset.relative_energy(group) or (None, None)
+    return {
+        "label": group.label,
+        "simulated": group.simulated,
+        "nodes": group.nodes,
+        "strategy": group.strategy,
+        "bandwidth": group.bandwidth,
+        "runs": [str(run.directory) for run in group.runs],
+        "seconds": _spread(group.seconds),
+        "samples_per_second": _spread(group.samples_per_second),
+        "speedup": _spread(speedup),
+        "efficiency": _spread(speedup.divided_by(group.nodes)) if speedup else None,
+        "metrics": {name: _spread(group.metric(name)) for name in dataset.metrics()},
+        "seconds_to_target": _spread(reached(group, target)[0]) if target else None,
+        "waiting_share": group.share("wait"),
+        "straggler": vars(straggler) if straggler else None,
+        "energy": {
+            "joules": _spread(energy.joules),
+            "energy_delay_product": _spread(energy.joule_seconds),
+            "relative_joules": relative[0],
+            "relative_energy_delay_product": relative[1],
+            "estimated": energy.estimated,
+            "source": energy.source,
+        }
+        if energy
+        else None,
+    }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any] | None:
+    """None for what is infinite: a target that was never reached."""
+    if spread is None:
+        return None
+    return {name: value if math.isfinite(value) else None for name, value in vars(spread).items()}

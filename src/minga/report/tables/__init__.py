@@ -1,0 +1,1 @@
+"""Tables of a report: the same rows for HTML, Markdown and CSV."""

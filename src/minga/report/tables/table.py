@@ -1,0 +1,104 @@
+"""A table: values once, shown for people in pages and with all their digits in CSV.
+
+Table("groups", "Groups", [Column("seconds", "time", show_seconds, spread=True)], [[Spread.of([1, 2])]])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minga.report.dataset.statistics import Spread
+from minga.report.numbers import duration, size
+
+__all__ = ["Column", "Table", "show_bytes", "show_number", "show_percent", "show_ratio", "show_seconds"]
+
+
+def show_seconds(value: float) -> str:
+    if not math.isfinite(value):
+        return "never"
+    if 0 < value < 1:
+        return f"{1000 * value:.3g} ms"
+    return f"{value:.2f} s" if 0 < value < 10 else duration(value)
+
+
+def show_bytes(value: float) -> str:
+    return size(value)
+
+
+def show_percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def show_ratio(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def show_number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name in CSV, its heading for people, and how a number in it is shown."""
+
+    key: str
+    heading: str
+    show: Callable[[Any], str] = str
+    spread: bool = False
+    """Whether its values are medians with a range."""
+    text: bool = False
+    """Whether it reads from the left."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values, one for each column; None is empty."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+    only_csv: bool = False
+
+    @property
+    def shown(self) -> Table:
+        """Without columns that have nothing in them."""
+        kept = [index for index in range(len(self.columns)) if any(row[index] is not None for row in self.rows)]
+        rows = [[row[index] for index in kept] for row in self.rows]
+        return Table(self.name, self.title, [self.columns[index] for index in kept], rows, self.note, self.only_csv)
+
+    def cells(self) -> list[list[tuple[str, str]]]:
+        """For people: a value, and the range that it is the median of."""
+        return [[_shown(column, value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def csv_header(self) -> list[str]:
+        names: list[str] = []
+        for column in self.columns:
+            parts = ("median", "min", "max", "n") if column.spread else ()
+            names += [f"{column.key}_{part}" for part in parts] or [column.key]
+        return names
+
+    def csv_rows(self) -> list[list[Any]]:
+        rows = []
+        for row in self.rows:
+            cells: list[Any] = []
+            for column, value in zip(self.columns, row, strict=True):
+                if column.spread:
+                    cells += [value.median, value.low, value.high, value.n] if value is not None else [None] * 4
+                else:
+                    cells.append(value)
+            rows.append(cells)
+        return rows
+
+
+def _shown(column: Column, value: Any) -> tuple[str, str]:
+    if value is None:
+        return "", ""
+    if isinstance(value, Spread):
+        middle, low, high = (column.show(each) for each in (value.median, value.low, value.high))
+        return middle, "" if value.n == 1 or low == high else f"{low} to {high}"
+    return column.show(value), ""

@@ -1,0 +1,92 @@
+"""Sentences about what was trained and how good it became."""
+
+from __future__ import annotations
+
+import math
+
+from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.settings import shown_value
+from minga.report.dataset.targets import Target, reached, shown_metric
+from minga.report.numbers import duration
+from minga.report.words.phrases import count, joined, strategy_name, subject, verb
+
+__all__ = ["accuracy", "opening", "target_times"]
+
+_POINT = 0.01
+_MOST = 4
+
+
+def opening(dataset: Dataset) -> list[str]:
+    workloads = joined(sorted({shown_value("workload", group.settings["workload"]) for group in dataset.groups}))
+    if len(dataset.groups) == 1:
+        return [_only(dataset.groups[0], workloads)]
+    repetitions = sorted({group.n for group in dataset.groups})
+    each = f"{repetitions[0]}" if len(repetitions) == 1 else f"{repetitions[0]} to {repetitions[-1]}"
+    plural = "s" if repetitions[-1] > 1 else ""
+    runs = (
+        f"{count(dataset.runs, 'run')} of {workloads} in {len(dataset.groups)} groups, {each} repetition{plural} each."
+    )
+    caution = " With one repetition there is no spread: differences of a few percent are noise."
+    return [runs + (caution if repetitions[0] == 1 else "")]
+
+
+def _only(group: Group, workloads: str) -> str:
+    many = f"{group.n} runs" if group.n > 1 else "One run"
+    epochs = group.number(lambda run: run.finished.epochs).median
+    length = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'} in {duration(group.seconds.median)}"
+    reached = [
+        f"{name} {shown_metric(name, spread.median)}"
+        for name in sorted(group.runs[0].finished.metrics)
+        if (spread := group.metric(name)) is not None
+    ]
+    what = f"{joined(reached)} after {length}" if reached else f"trained for {length}"
+    median = " (medians)" if group.n > 1 else ""
+    where = f"{count(group.nodes, 'node')} with {strategy_name(group)}" if group.nodes > 1 else "one node"
+    return f"{many} of {workloads} on {where}: {what}{median}, {group.samples_per_second.median:,.0f} samples/s."
+
+
+def accuracy(dataset: Dataset) -> list[str]:
+    """Where many nodes end more than a point away from one."""
+    compared, told = 0, []
+    for group in dataset.groups:
+        baseline = dataset.baseline(group) if group.nodes > 1 else None
+        mine, other = group.metric("accuracy"), baseline.metric("accuracy") if baseline else None
+        if mine is None or other is None:
+            continue
+        compared += 1
+        difference = mine.median - other.median
+        if abs(difference) > _POINT:
+            words = (
+                f"{subject(dataset, group)} {verb(group, 'ends', 'end')} at {shown_metric('accuracy', mine.median)}, "
+            )
+            words += f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'} one node "
+            words += f"({shown_metric('accuracy', other.median)}"
+            overlap = mine.low <= other.high and other.low <= mine.high
+            doubt = "; their ranges overlap" if overlap and min(mine.n, other.n) > 1 else ""
+            doubt = "; single runs" if min(mine.n, other.n) == 1 else doubt
+            told.append((abs(difference), f"{words}{doubt})."))
+    if compared and not told:
+        return ["Accuracy: all groups on several nodes end within a point of one node."]
+    told.sort(key=lambda pair: -pair[0])
+    if len(told) <= 2:
+        return [f"Accuracy: {sentence}" for _, sentence in told]
+    where = f"{len(told)} of {compared} groups on several nodes end more than a point from one node"
+    return [f"Accuracy: {where}; the farthest: {told[0][1]}"]
+
+
+def target_times(dataset: Dataset, target: Target | None) -> list[str]:
+    if target is None or len(dataset.groups) < 2:
+        return []
+    results = [(group, *reached(group, target)) for group in dataset.groups]
+    arrived = sorted((each for each in results if math.isfinite(each[1].median)), key=lambda each: each[1].median)
+    never = [subject(dataset, group) for group, spread, _ in results if not math.isfinite(spread.median)]
+    if not arrived:
+        return [f"No group reaches {target.text} ({target.reason})."]
+    first, last = arrived[0], arrived[-1]
+    text = f"Time to {target.text} ({target.reason}): {duration(first[1].median)} with {subject(dataset, first[0])}"
+    if last is not first:
+        text += f" up to {duration(last[1].median)} with {subject(dataset, last[0])}"
+    if never:
+        listed = joined(never) if len(never) <= _MOST else f"{len(never)} groups"
+        text += f"; never with {listed}"
+    return [text + "."]
