@@ -29,7 +29,7 @@ from minga.workload import Workload, load_workload
 __all__ = ["Forecast"]
 
 _START_SECONDS = 3.0
-# Making the hosts of a network and measuring what their cables really carry.
+# Making hosts of their own and measuring what their cables really carry.
 _LAB_SECONDS = 3.0
 # Posting and waking up, for each step with an exchange, on the loopback.
 _EXCHANGE_SECONDS = 0.001
@@ -93,7 +93,8 @@ def _price(experiment: Experiment, known: _Workload) -> float:
         batch = math.ceil(training.total_batch / cluster.nodes)
     epochs = training.epochs or known.workload.epochs
     steps = training.steps or epochs * math.ceil(known.samples / (batch * cluster.nodes))
-    start = _START_SECONDS + (_LAB_SECONDS if cluster.network is not None else 0.0)
+    in_lab = cluster.network is not None or cluster.cpu or cluster.pin
+    start = _START_SECONDS + (_LAB_SECONDS if in_lab else 0.0)
     return start + steps * (_compute_seconds(experiment, known, batch) + _exchange_seconds(experiment, known))
 
 
