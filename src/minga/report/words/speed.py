@@ -121,13 +121,10 @@ def stragglers(dataset: Dataset) -> list[str]:
         if (straggler := find_straggler(group)) is not None:
             found.setdefault(straggler.name, []).append((group, straggler))
     if not found:
-        where = "the group" if len(groups) == 1 else f"all {len(groups)} groups"
-        return [
-            f"There is no straggler: in {where} that train in lock step, no rank's own work takes 20 % longer than "
-            "the median of the others."
-            if len(groups) > 1
-            else "There is no straggler: no rank's own work takes 20 % longer than the median of the others."
-        ]
+        where = f"in all {len(groups)} groups that train in lock step, " if len(groups) > 1 else ""
+        always = " in every repetition" if any(group.n > 1 for group in groups) else ""
+        longer = f"no rank's own work takes 20 % longer than the median of the others{always}"
+        return [f"There is no straggler: {where}{longer}."]
     return [_straggler(dataset, name, cases, len(groups)) for name, cases in list(found.items())[:4]]
 
 
