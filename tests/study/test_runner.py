@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 import minga
+from minga.lab import registry
 from minga.study import Batch, Study, StudyView, outcome_of, run_study, study_view_for
 from minga.study.answer import rows_of
 
@@ -121,9 +122,11 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float = 60) -> No
 
 
 @pytest.mark.chaos
-def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path, labs_possible: None) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
-    file.write_text(small(experiment={"workload": "digits", "training": {"steps": 40}}, repetitions=3).to_toml())
+    cluster = {"nodes": 2, "cpu": [0.9], "network": {"bandwidth": "50mbit", "delay": "1ms"}}
+    experiment = {"workload": "digits", "cluster": cluster, "training": {"steps": 40}}
+    file.write_text(small(experiment=experiment, repetitions=3).to_toml())
     command = [sys.executable, "-m", "minga", "bench", str(file), "--out", str(out), "--json", "--no-report"]
     environment = os.environ | {"PYTHONPATH": str(Path(minga.__file__).parents[1])}
 
@@ -140,10 +143,12 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     for what, happened in moments.items():
         bench = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
         wait_for(happened, what)
+        # Network namespaces live in processes alone: they are gone with the last of these.
         family = psutil.Process(bench.pid).children(recursive=True)
         bench.send_signal(signal.SIGKILL)
         bench.wait()
-        wait_for(lambda: not any(map(alive, family)), "the run's processes to end by themselves")  # noqa: B023
+        wait_for(lambda: not any(map(alive, family)), "processes of run and lab to end by themselves")  # noqa: B023
+        wait_for(lambda: not labs_of(bench.pid), "the lab to be gone")  # noqa: B023
         assert lines_of(out)[: len(finished)] == finished
         finished, stale = lines_of(out), runs()
         assert len(stale) <= len(finished) + 1  # what was cut short before is gone
@@ -155,6 +160,11 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert final[: len(finished)] == finished
     assert [(line["repetition"], line["state"]) for line in final] == [(0, "done"), (1, "done"), (2, "done")]
     assert {str(run.relative_to(out)) for run in runs()} == {line["run"] for line in final}
+
+
+def labs_of(owner: int) -> list[str]:
+    """What is left of labs that a process has made: files, and control groups of labs that nobody keeps."""
+    return [record.name for record in registry.records() if record.owner == owner] + registry.leftovers()
 
 
 def alive(process: psutil.Process) -> bool:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from minga.cli.options import JsonOption
-from minga.errors import ConfigError, MingaError
+from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.study import Outcome, Study
@@ -140,19 +140,9 @@ def _write_report(outcome: Outcome) -> Path | None:
     """The report on what is there; None while there is nothing to tell."""
     if not outcome.done:
         return None
-    # Until the report is there: with it, the import alone is enough.
-    try:
-        from minga.report.write import write_report  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ModuleNotFoundError as missing:
-        if missing.name != "minga.report.write":
-            raise
-        return None
-    try:
-        written: Path = write_report([outcome.directory], outcome.directory)
-    except MingaError as error:  # the results are there all the same, and are shown
-        Console(stderr=True).print(f"no report: {error}", markup=False, highlight=False, soft_wrap=True)
-        return None
-    return written
+    from minga.report.write import write_report
+
+    return write_report([outcome.directory], outcome.directory)
 
 
 def _print(outcome: Outcome, report: Path | None) -> None:

@@ -86,29 +86,33 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
     if any(job.show for job in jobs):
         kept = [os.dup(1), os.dup(2)]
         shown = {"MINGA_SHOW_OUTPUT": str(kept[0]), "MINGA_SHOW_ERRORS": str(kept[1])}
-    with log.open("ab") as errors:
-        guard = subprocess.Popen(
-            [sys.executable, "-m", "minga.launch.fork_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            pass_fds=kept,
-            # Libraries that start threads when they are imported would make forking unsafe; each job sets its number.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **shown},
-            start_new_session=True,  # a group of its own: Ctrl-C reaches the launcher only, which ends the group
-        )
-    for descriptor in kept:
-        os.close(descriptor)
-    started = Processes(guard, jobs)
+    guard: subprocess.Popen[bytes] | None = None
+    started: Processes | None = None
     try:
+        with log.open("ab") as errors:
+            guard = subprocess.Popen(
+                [sys.executable, "-m", "minga.launch.fork_server"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                pass_fds=kept,
+                # Libraries that start threads when they are imported make forking unsafe; each job sets its number.
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **shown},
+                start_new_session=True,  # a group of its own: Ctrl-C reaches the launcher only, which ends the group
+            )
+        for descriptor in kept:
+            os.close(descriptor)
+        started = Processes(guard, jobs)
         assert guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
             guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
             guard.stdin.flush()
         yield started
     finally:
-        started.close()
-        _end(guard)
+        if started is not None:
+            started.close()
+        if guard is not None:
+            _end(guard)
 
 
 def _end(guard: subprocess.Popen[bytes]) -> None:

@@ -149,14 +149,14 @@ class Group:
 
     @cached_property
     def energy(self) -> Energy | None:
-        known = [(run.energy, run.finished.seconds) for run in self.runs]
-        measured = [(energy, seconds) for energy, seconds in known if energy and energy.get("joules")]
-        joules = Spread.of(energy["joules"] for energy, _ in measured)
-        product = Spread.of(energy["joules"] * seconds for energy, seconds in measured)
+        known = [(run.finished.energy, run.finished.seconds) for run in self.runs]
+        measured = [(energy, seconds) for energy, seconds in known if energy is not None and energy.joules]
+        joules = Spread.of(energy.joules for energy, _ in measured)
+        product = Spread.of(energy.delay_product(seconds) for energy, seconds in measured)
         if joules is None or product is None:
             return None
-        sources = sorted({str(energy["source"]) for energy, _ in measured})
-        return Energy(joules, product, any(energy["estimated"] for energy, _ in measured), ", ".join(sources))
+        sources = sorted({energy.source for energy, _ in measured})
+        return Energy(joules, product, any(energy.estimated for energy, _ in measured), ", ".join(sources))
 
     def share(self, *phases: str) -> float:
         """The part of the workers' time that goes into these phases, in the median of the repetitions."""

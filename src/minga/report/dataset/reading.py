@@ -82,24 +82,13 @@ class Run:
 
     def name_of(self, rank: int) -> str:
         """The host's name in a lab, else the rank's number."""
-        summary = next((each for each in self.finished.ranks if each.rank == rank), None)
-        host = getattr(summary, "host", None)
-        if host is None and self.network is not None:
-            host = f"h{rank + 1}"
-        return str(host) if host else f"rank {rank}"
+        host = next((each.host for each in self.finished.ranks if each.rank == rank), None)
+        return host or f"rank {rank}"
 
-    @property
-    def energy(self) -> dict[str, Any] | None:
-        """Joules, whether they are estimated, and where they come from."""
-        if hasattr(self.finished, "energy"):
-            energy: Any = self.finished.energy
-            return energy if energy is None or isinstance(energy, dict) else dict(vars(energy))
-        taken = [sample for samples in self.samples.values() for sample in samples]
-        if not taken:
-            return None
-        estimated = any(sample.estimated for sample in taken)
-        joules = sum(sample.watts * sample.seconds for sample in taken)
-        return {"joules": joules, "estimated": estimated, "source": "estimated from CPU time" if estimated else "rapl"}
+    def alone_on_its_host(self, rank: int) -> bool:
+        """Whether no other rank's messages go through the same interface."""
+        hosts = [each.host for each in self.finished.ranks]
+        return hosts[rank] is not None and hosts.count(hosts[rank]) == 1
 
 
 def is_run(directory: Path) -> bool:

@@ -108,6 +108,9 @@ def _read_study(study: Path, found: Found) -> None:
                 results[str(result["cell"]), int(result["repetition"])] = result
             except (ValueError, KeyError, TypeError):
                 found.notes.append(f"results.jsonl: line {number} is damaged and was passed over.")
+    planned = _planned(study)
+    if planned is not None:  # results of cells that were taken out of the study stay in its file
+        results = {key: result for key, result in results.items() if key in planned}
     if not results:
         raise UsageError(f"the study {study} has no results yet; minga bench runs it")
     for result in results.values():
@@ -119,3 +122,12 @@ def _read_study(study: Path, found: Found) -> None:
             found.failures.append((name, f"its run {result.get('run')} is not there any more"))
         else:
             found.add(read_run(directory), name, str(result["cell"]), result.get("environment"))
+
+
+def _planned(study: Path) -> set[tuple[str, int]] | None:
+    """Cell and repetition of the runs that are the study's now; None where nothing tells."""
+    try:
+        runs = json.loads((study / "plan.json").read_text(encoding="utf-8"))["runs"]
+        return {(str(run["cell"]), int(run["repetition"])) for run in runs}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

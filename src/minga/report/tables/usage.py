@@ -52,9 +52,8 @@ def _interface(group: Group, rank: int, name: str) -> Spread | None:
     """What the interface of a rank's host counted; None where ranks share interfaces."""
 
     def counted(run: Run) -> float | None:
-        interface = getattr(run.finished.ranks[rank], "interface", None) or {}
-        value = interface.get(name)
-        return None if value is None else float(value)
+        interface = run.finished.ranks[rank].interface
+        return None if interface is None else float(interface[name])
 
     return group.spread(counted)
 
@@ -77,14 +76,15 @@ def traffic_table(dataset: Dataset) -> Table | None:
             sent = group.spread(_of_rank(index, "bytes_sent"))
             messages = group.spread(_of_rank(index, "messages_sent"))
             payload = _interface(group, index, "payload_sent")
-            ratio = payload.median / sent.median if payload and sent and sent.median else None
+            comparable = all(run.alone_on_its_host(index) for run in group.runs)
+            ratio = payload.median / sent.median if payload and sent and sent.median and comparable else None
             with_headers = _interface(group, index, "bytes_sent")
             rows.append([group.label, rank.name, sent, messages, payload, with_headers, ratio])
     if not rows:
         return None
     note = "Sent: counted where ranks hand messages to the transport."
     if any(row[4] is not None for row in rows):
-        note += " The interface's own counters stand beside it; above 1.00x is what TCP and the meeting of ranks add."
+        note += " The interface's own counters stand beside it; above 1.00x is what gloo adds to messages."
     return Table("traffic", "Bytes and messages of each rank", columns, rows, note)
 
 
