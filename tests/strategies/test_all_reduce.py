@@ -40,8 +40,8 @@ def test_without_the_divisor_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_weights_of_a_short_batch_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Order.take
 
-    def unweighted(self: Order, rank: int, workers: int, batch: int) -> Share:
-        share = take(self, rank, workers, batch)
+    def unweighted(self: Order, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
+        share = take(self, rank, workers, batch, total)
         return Share(share.indices, 1.0, share.total)
 
     monkeypatch.setattr(Order, "take", unweighted)
