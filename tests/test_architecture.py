@@ -37,7 +37,8 @@ ALLOWED = {
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
     "experiment": {"config", "errors", "network", "spec", "strategies", "toml_files"},
-    "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "trainee"},
+    "pace": {"comm", "experiment", "measure"},
+    "train": {"buffers", "comm", "data", "evaluate", "experiment", "journal", "measure", "pace", "trainee"},
 }
 TOP = {"cli", "web", "study", "report", "launch", "runner", "own_loop", "testing"}
 

@@ -227,6 +227,13 @@ class Experiment(Config):
         strategy = self.chosen_strategy
         return self.cluster.nodes + (0 if strategy.servers_beside_workers else strategy.server_ranks)
 
+    def cpu_of(self, host: int) -> float | None:
+        """Cores' worth of time of the host with this number, counted from 0 (None: no limit)."""
+        shares = self.cluster.cpu
+        if len(shares) == 1:
+            return shares[0]
+        return shares[host] if host < len(shares) else None
+
     @property
     def in_lab(self) -> bool:
         """Whether it runs on hosts of a lab: with a network or shares of the CPU of their own."""

@@ -11,6 +11,7 @@ from minga.evaluate import evaluate
 from minga.experiment import Experiment
 from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
+from minga.pace import Pace
 from minga.trainee import Trainee
 
 __all__ = ["train"]
@@ -21,7 +22,7 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order, workload = trainee.replica, trainee.order, trainee.workload
     spans, journal = recorder.spans, Journal(replica, comm, recorder, metering_of(experiment, comm.rank))
-    speed = experiment.cluster.speeds[comm.rank] if comm.rank < len(experiment.cluster.speeds) else 1.0
+    pace = Pace(experiment, comm, spans)
 
     def test(together: Transport) -> None:
         """Agree on buffers, then look how good the model is."""
@@ -51,11 +52,8 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
             batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
             trainee.schedule_learning_rate()
         replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
-        began = comm.now()
-        replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
-        if speed < 1:
-            with spans.span("slowdown"):
-                comm.sleep((comm.now() - began) * (1 / speed - 1))
+        with pace.computing():
+            replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
         with spans.span("exchange"):
             strategy.step(replica, comm)
         journal.stepped(samples=len(share.indices), progress=trainee.progress, epoch=order.progress)

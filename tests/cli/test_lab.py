@@ -70,7 +70,7 @@ def test_a_running_lab_is_listed_entered_and_changed(running_lab: dict[str, Any]
         (("lab", "shell", "h9", "--bandwidth", "10mbit", "--", "true"), "there are h1, h2"),
         (("lab", "shell", "h1", "--bandwidth", "10mbit", "--", "no-such-command"), "no command 'no-such-command'"),
         (("lab", "shell", "h1", "--lab", "minga-lab-none", "--", "true"), "no lab 'minga-lab-none' is running"),
-        (("lab", "shell", "h1", "--cpu", "1,1,1", "--", "true"), "--cpu should have one value"),
+        (("lab", "shell", "h1", "--cpu", "1,1,1", "--", "true"), "cpu should have one value"),
         (("train", "digits", "--bandwidth", "10"), "such as 10mbit"),
         (("train", "digits", "--nodes", "2", "--cpu", "1,1,1"), "cluster.cpu: should have 1 or 2 values"),
         (("train", "digits", "--batch", "8", "--total-batch", "8"), "not both"),

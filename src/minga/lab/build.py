@@ -48,7 +48,7 @@ class Building:
         self.hosts: dict[str, dict[str, Any]] = {}
         self.switch_place: dict[str, Any] = {}
 
-    def build(self, hosts: int, cpu: Sequence[float], *, pin: bool) -> None:
+    def build(self, hosts: int, cpu: Sequence[float | None], *, pin: bool) -> None:
         names = [f"h{number}" for number in range(1, hosts + 1)]
         switch = self._agents["switch"] = start_agent("switch")
         self._links = {name: self._network.link_of(name) for name in names}
@@ -62,7 +62,7 @@ class Building:
             agent = self._agents[name] = start_agent(name)
             self._lay(name, self._links[name], f"site{self._network.site_of(index) + 1}")
             agent.ask("add_address", name="eth0", address=_address(index), prefix=_PREFIX)
-            share = cpu[index] if index < len(cpu) else cpu[0] if len(cpu) == 1 else None
+            share = cpu[index] if cpu else None
             self.hosts[name] = {
                 "address": _address(index),
                 "site": f"site{self._network.site_of(index) + 1}",

@@ -73,7 +73,8 @@ def _lab_hosts(experiment: Experiment, run: Path) -> Iterator[Hosting]:
     from minga.lab import Lab  # needs an extra that a run on loopback does without
 
     cluster = experiment.cluster
-    with Lab(cluster.network or Network(), experiment.hosts, cpu=cluster.cpu, pin=cluster.pin) as lab:
+    shares = [experiment.cpu_of(host) for host in range(experiment.hosts)]
+    with Lab(cluster.network or Network(), experiment.hosts, cpu=shares, pin=cluster.pin) as lab:
         measured = lab.measure()
         (run / "network.json").write_text(json.dumps(measured.to_dict()), encoding="utf-8")
         host_of = {rank: host for host, ranks in zip(lab.hosts, host_ranks(experiment), strict=True) for rank in ranks}

@@ -1,0 +1,52 @@
+"""Makes a rank as slow as its host is said to be.
+
+    with pace.computing():
+        replica.compute_gradients(...)
+
+`cluster.speeds` pretends: the rank sleeps in proportion to the time that computing took. `cluster.cpu` gives the host
+less time of a core, which the kernel enforces with a control group; but only on average over some milliseconds, so
+short bursts of work between long waits would run at full speed, as they would on no slower machine. What the kernel has
+not held back is made up for here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from minga.comm.transport import Transport
+from minga.experiment import Experiment
+from minga.measure.spans import Spans
+
+__all__ = ["Pace"]
+
+
+class Pace:
+    """One rank's speed."""
+
+    def __init__(self, experiment: Experiment, comm: Transport, spans: Spans) -> None:
+        cluster, rank = experiment.cluster, comm.rank
+        self._comm = comm
+        self._spans = spans
+        self._speed = cluster.speeds[rank] if rank < len(cluster.speeds) else 1.0
+        share = experiment.cpu_of(rank)
+        self._share = 1.0 if share is None else min(1.0, share)
+        self._worked = time.thread_time()
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Around what a slower host takes longer for."""
+        if self._speed == self._share == 1:
+            yield
+            return
+        began, worked = self._comm.now(), time.thread_time()
+        yield
+        with self._spans.span("slowdown"):
+            elapsed, work = self._comm.now() - began, time.thread_time()
+            held_back = max(0.0, elapsed - (work - worked))
+            # All work since the last time counts, also that of updating and exchanging.
+            owed = (work - self._worked) * (1 / self._share - 1)
+            missing = max(0.0, owed - held_back) if self._share < 1 else 0.0
+            self._comm.sleep(missing + (elapsed + missing) * (1 / self._speed - 1))
+            self._worked = time.thread_time()

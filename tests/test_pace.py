@@ -1,0 +1,71 @@
+"""A host with half a core takes twice as long, in short bursts too."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from minga import Cluster, Experiment
+from minga.comm.threads import ThreadWorld
+from minga.measure.spans import Spans
+from minga.pace import Pace
+
+
+def pace_of(**cluster: Any) -> tuple[Pace, list[float], Spans]:
+    """A pace whose sleeps are only written down."""
+    comm = ThreadWorld(1).transport(0)
+    slept: list[float] = []
+    comm.sleep = slept.append  # type: ignore[method-assign]
+    spans = Spans()
+    return Pace(Experiment(workload="digits", cluster=Cluster(**cluster)), comm, spans), slept, spans
+
+
+def work(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_a_whole_core_is_left_alone() -> None:
+    for cluster in ({}, {"cpu": (1.0,)}, {"cpu": (4.0,)}):
+        pace, slept, spans = pace_of(**cluster)
+        with pace.computing():
+            work(0.001)
+        assert slept == []
+        assert "slowdown" not in spans.take()
+
+
+@pytest.mark.parametrize(("share", "factor"), [(0.5, 1.0), (0.25, 3.0)])
+def test_what_the_kernel_has_not_held_back_is_made_up_for(share: float, factor: float) -> None:
+    pace, slept, spans = pace_of(cpu=(share,))
+    for _ in range(5):
+        with pace.computing():
+            work(0.01)
+    # Other processes may have held it back meanwhile, which counts.
+    assert 0.01 * factor * 0.5 < max(slept) < 0.01 * factor * 1.5
+    assert "slowdown" in spans.take()
+
+
+def test_work_between_computing_counts_too() -> None:
+    pace, slept, _ = pace_of(cpu=(0.5,))
+    work(0.02)
+    with pace.computing():
+        pass
+    assert 0.018 < slept[0] < 0.03
+
+
+def test_what_the_kernel_has_held_back_already_is_not_taken_twice() -> None:
+    pace, slept, _ = pace_of(cpu=(0.5,))
+    with pace.computing():
+        work(0.01)
+        time.sleep(0.05)  # as if the control group had stopped it
+    assert slept == [0.0]
+
+
+def test_a_pretended_speed_goes_by_the_time_that_computing_took() -> None:
+    pace, slept, _ = pace_of(speeds=(0.25,))
+    with pace.computing():
+        time.sleep(0.01)
+    assert 0.03 <= slept[0] < 0.06
