@@ -4,10 +4,12 @@ BIN := .venv/bin
 
 .PHONY: demo test check bench chaos clean environment
 
-demo: environment  ## train the embedded digits on one node and on two, and compare
-	$(BIN)/minga compare digits --nodes 2 --batch 64 \
+demo: environment  ## train the embedded digits on one node and on two, compare, write a report to open
+	rm -rf runs/demo
+	$(BIN)/minga compare digits --nodes 2 --batch 64 --runs runs/demo \
 	  --strategy single --strategy native --strategy ring --strategy halving_doubling \
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
+	$(BIN)/minga report runs/demo/* --out runs/demo/report
 
 test: environment  ## every test, on two cores in a few minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
