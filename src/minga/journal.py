@@ -9,14 +9,13 @@ the process and the counters of interfaces alike.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
-from minga.measure.events import Evaluated, Finished, Serving, Started, Stepped
+from minga.measure.events import Evaluated, Finished, Serving, Started
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
@@ -86,17 +85,18 @@ class Journal:
         if not self._recorder.keeps_events:
             self._take()
             return
+        replica = self._replica
         self._recorder.emit(
-            Stepped(
-                time=self._comm.now(),
-                step=self._replica.step,
-                progress=progress,
-                epoch=epoch,
-                loss=self._replica.loss if math.isfinite(self._replica.loss) else None,
-                samples=samples,
-                seconds=self._take(),
-                bytes_sent=traffic.bytes,
-                messages_sent=traffic.messages,
+            (
+                self._comm.now(),
+                replica.step,
+                progress,
+                epoch,
+                replica.loss,
+                samples,
+                self._take(),
+                traffic.bytes,
+                traffic.messages,
             )
         )
 

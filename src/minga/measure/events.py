@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ __all__ = [
     "event_files",
     "machine_event_file",
     "read_events",
+    "step_line",
 ]
 
 
@@ -83,15 +85,42 @@ class Stepped(Event):
     messages_sent: int
 
     def to_json(self) -> str:
-        # There is one of these for every step: writing it by hand takes a third of the time, and nobody needs more
-        # digits of a time than microseconds.
-        seconds = ", ".join([f'"{name}": {value:.7f}' for name, value in self.seconds.items()])
-        loss = "null" if self.loss is None else repr(self.loss)
-        return (
-            f'{{"event": "step", "time": {self.time:.6f}, "step": {self.step}, "progress": {self.progress:.9g}, '
-            f'"epoch": {self.epoch:.9g}, "loss": {loss}, "samples": {self.samples}, "seconds": {{{seconds}}}, '
-            f'"bytes_sent": {self.bytes_sent}, "messages_sent": {self.messages_sent}}}'
+        return step_line(
+            self.time,
+            self.step,
+            self.progress,
+            self.epoch,
+            self.loss,
+            self.samples,
+            self.seconds,
+            self.bytes_sent,
+            self.messages_sent,
         )
+
+
+def step_line(
+    time: float,
+    step: int,
+    progress: float,
+    epoch: float,
+    loss: float | None,
+    samples: int,
+    seconds: Mapping[str, float],
+    bytes_sent: int,
+    messages_sent: int,
+) -> str:
+    """A `Stepped` as JSON, from its fields in their order.
+
+    There is one of these for every step: written by hand it takes a third of the time, and without making the event
+    first, half of that. Nobody needs more digits of a time than microseconds.
+    """
+    spans = ", ".join([f'"{name}": {value:.7f}' for name, value in seconds.items()])
+    known = "null" if loss is None or not math.isfinite(loss) else repr(loss)
+    return (
+        f'{{"event": "step", "time": {time:.6f}, "step": {step}, "progress": {progress:.9g}, '
+        f'"epoch": {epoch:.9g}, "loss": {known}, "samples": {samples}, "seconds": {{{spans}}}, '
+        f'"bytes_sent": {bytes_sent}, "messages_sent": {messages_sent}}}'
+    )
 
 
 @dataclass(kw_only=True)

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from minga.comm.traced import Traffic
-from minga.measure.events import Event
+from minga.measure.events import Event, step_line
 from minga.measure.meter import Meter, Metering
 from minga.measure.spans import Spans
 
@@ -34,7 +34,7 @@ class Recorder:
         self.traffic = Traffic()
         self._meter: Meter | None = None
         self._lock = threading.Lock()
-        self._waiting: list[Event] = []
+        self._waiting: list[Event | tuple[Any, ...]] = []
         self._file: TextIO | None = None
         self._flushed = time.monotonic()
         if path is not None:
@@ -48,7 +48,8 @@ class Recorder:
     def now(self) -> float:
         return time.perf_counter()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event | tuple[Any, ...]) -> None:
+        """Keep an event; those of steps, of which there are many, come as the arguments of `step_line`."""
         if self._file is None:
             return
         with self._lock:
@@ -94,6 +95,7 @@ class Recorder:
         if self._file is not None:
             waiting, self._waiting = self._waiting, []  # first of all: an event that is no JSON must not come again
             for event in waiting:
-                self._file.write(event.to_json() + "\n")
+                line = step_line(*event) if isinstance(event, tuple) else event.to_json()
+                self._file.write(line + "\n")
             self._file.flush()
             self._flushed = time.monotonic()
