@@ -10,7 +10,7 @@ import pytest
 from minga.config import FieldError, build
 from minga.errors import ConfigError
 from minga.experiment import Cluster, Experiment, load
-from minga.network import Link, Network
+from minga.network import Link, LinkOverride, Network
 
 
 def test_a_cable_has_two_directions() -> None:
@@ -26,8 +26,30 @@ def test_exceptions_keep_what_holds_for_all() -> None:
 
 
 def test_what_is_said_of_a_host_stands_above_one_way_said_for_all() -> None:
-    network = Network(bandwidth=10e6, up=1e6, hosts={"h2": Link(bandwidth=5e6)})
+    network = Network(bandwidth=10e6, up=1e6, hosts={"h2": LinkOverride(bandwidth=5e6)})
     assert network.link_of("h2").bandwidth_up == 5e6
+
+
+def test_zeros_are_said_too() -> None:
+    network = build(Network, {"delay": "5ms", "jitter": "1ms", "loss": "1%", "hosts": {"h2": {"delay": 0, "loss": 0}}})
+    assert network.link_of("h2") == Link()
+    assert network.link_of("h1") == Link(delay=0.005, jitter=0.001, loss=0.01)
+
+
+def test_jitter_alone_may_differ() -> None:
+    network = build(Network, {"delay": "5ms", "hosts": {"h2": {"jitter": "1ms"}}})
+    assert network.link_of("h2") == Link(delay=0.005, jitter=0.001)
+
+
+def test_an_override_that_does_not_fit_is_told_with_its_place() -> None:
+    network = build(Network, {"delay": "5ms", "hosts": {"h2": {"jitter": "9ms"}}})
+    with pytest.raises(FieldError, match=r"hosts\.h2\.jitter: should be from 0 to the delay"):
+        network.check_hosts(2)
+
+
+def test_a_lab_has_an_end() -> None:
+    with pytest.raises(FieldError, match="at most 200"):
+        Network().check_hosts(201)
 
 
 def test_sites() -> None:
@@ -56,7 +78,7 @@ def test_what_can_not_be(fields: dict[str, Any], place: str) -> None:
 
 def test_an_experiment_with_a_network_survives_its_file(tmp_path: Path) -> None:
     network = Network(
-        bandwidth=10e6, delay=0.005, hosts={"h2": Link(bandwidth=1e6)}, sites=(2, 2), between=Link(delay=0.01)
+        bandwidth=10e6, delay=0.005, hosts={"h2": LinkOverride(bandwidth=1e6)}, sites=(2, 2), between=Link(delay=0.01)
     )
     experiment = Experiment(workload="digits", cluster=Cluster(nodes=4, network=network, cpu=(1, 1, 1, 0.5)))
     path = tmp_path / "experiment.toml"

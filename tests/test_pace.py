@@ -48,12 +48,19 @@ def test_what_the_kernel_has_not_held_back_is_made_up_for(share: float, factor: 
     assert "slowdown" in spans.take()
 
 
-def test_work_between_computing_counts_too() -> None:
+def test_what_is_not_computing_is_left_to_the_kernel() -> None:
     pace, slept, _ = pace_of(cpu=(0.5,))
-    work(0.02)
+    work(0.02)  # an evaluation, say, which is no training
     with pace.computing():
         pass
-    assert 0.018 < slept[0] < 0.03
+    assert slept[0] < 0.005
+
+
+def test_two_threads_share_what_the_host_has() -> None:
+    pace, slept, _ = pace_of(cpu=(1.0,), threads=2)
+    with pace.computing():
+        work(0.01)
+    assert slept[0] > 0.004
 
 
 def test_what_the_kernel_has_held_back_already_is_not_taken_twice() -> None:

@@ -63,7 +63,7 @@ class Cluster(Config):
     """How long any rank waits for another before it gives up."""
 
     port: int = 0
-    """Where the ranks meet (0: a free port). Always on loopback."""
+    """Where the ranks meet (0: a free port), on loopback; in a lab they meet at its switch instead."""
 
     def check(self) -> None:
         if self.nodes < 1:
@@ -198,6 +198,10 @@ class Experiment(Config):
         native = isinstance(strategy, AllReduce) and strategy.collective == "native"
         if self.cluster.device == "cuda" and not (native or isinstance(strategy, Single)):
             raise FieldError(("cluster", "device"), "on GPUs only 'single' and 'native' are supported so far")
+        if self.cluster.device == "cuda" and self.in_lab:
+            raise FieldError(
+                ("cluster", "device"), "GPUs of one machine exchange data past any network; a lab is for device = cpu"
+            )
         if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
             sizes = sorted({1, self.cluster.nodes, self.hosts})
             raise FieldError(
@@ -226,6 +230,11 @@ class Experiment(Config):
         """Machines: one for each worker, and one for each server that does not live beside a worker."""
         strategy = self.chosen_strategy
         return self.cluster.nodes + (0 if strategy.servers_beside_workers else strategy.server_ranks)
+
+    def host_of(self, rank: int) -> int:
+        """The number of the host that a rank lives on, counted from 0: its own, or that of the worker beside it."""
+        beside = self.chosen_strategy.servers_beside_workers and rank >= self.cluster.nodes
+        return rank - self.cluster.nodes if beside else rank
 
     def cpu_of(self, host: int) -> float | None:
         """Cores' worth of time of the host with this number, counted from 0 (None: no limit)."""

@@ -26,7 +26,7 @@ __all__ = ["Journal", "metering_of"]
 
 def metering_of(experiment: Experiment, rank: int) -> Metering:
     """How the process of a rank is measured: by the rank itself, unless it lives beside a worker, which does it."""
-    if experiment.chosen_strategy.servers_beside_workers and rank >= experiment.cluster.nodes:
+    if experiment.host_of(rank) != rank:
         return Metering()
     measuring = experiment.measuring
     return Metering(

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from minga.config import Config, FieldError
 from minga.units import Bandwidth, Duration, Fraction
 
-__all__ = ["Link", "Network"]
+__all__ = ["Link", "LinkOverride", "Network"]
+
+_MOST_HOSTS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +46,10 @@ class Link(Config):
     def check(self) -> None:
         for name in ("bandwidth", "up", "down"):
             value = getattr(self, name)
-            if value is not None and not 8_000 <= value <= 100e9:
-                raise FieldError((name,), f"should be from 8kbit to 100gbit, not {value:g} bit/s")
-        if not 0 <= self.delay <= 10:
-            raise FieldError(("delay",), f"should be from 0ms to 10s, not {self.delay:g} s")
+            if value is not None and not 64e3 <= value <= 30e9:
+                raise FieldError((name,), f"should be from 64kbit to 30gbit, not {value:g} bit/s")
+        if not 0 <= self.delay <= 2:
+            raise FieldError(("delay",), f"should be from 0ms to 2s, not {self.delay:g} s")
         if not 0 <= self.jitter <= self.delay:
             raise FieldError(("jitter",), f"should be from 0 to the delay of {self.delay:g} s, not {self.jitter:g} s")
         if not 0 <= self.loss < 1:
@@ -68,12 +70,47 @@ class Link(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkOverride(Config):
+    """What is different about one cable; what is not said (None) is as for all the others."""
+
+    kind = "override of a link"
+
+    bandwidth: Bandwidth | None = None
+    """Each way; it also stands above `up` and `down` that are said for all."""
+
+    up: Bandwidth | None = None
+    """Away from the host."""
+
+    down: Bandwidth | None = None
+    """Towards the host."""
+
+    delay: Duration | None = None
+    """One way, from this host to another."""
+
+    jitter: Duration | None = None
+    """How far the delay of a packet may be off."""
+
+    loss: Fraction | None = None
+    """The part of packets that get lost."""
+
+    def over(self, link: Link) -> Link:
+        """The link with what is said here."""
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        if "bandwidth" in said:
+            said = {"up": None, "down": None} | said
+        if "delay" in said and "jitter" not in said:
+            said["jitter"] = min(link.jitter, said["delay"])
+        values = {entry.name: getattr(link, entry.name) for entry in dataclasses.fields(Link)}
+        return Link(**values | said)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Network(Link):
     """A star of equal cables, with exceptions; or two sites with a thin link between them."""
 
     kind = "network"
 
-    hosts: dict[str, Link] = field(default_factory=dict)
+    hosts: dict[str, LinkOverride] = field(default_factory=dict)
     """Cables that differ: `hosts.h2.bandwidth = "1mbit"`. What is left out there is as for all the others."""
 
     sites: tuple[int, ...] = ()
@@ -91,14 +128,7 @@ class Network(Link):
 
     def link_of(self, host: str) -> Link:
         """The cable of a host: its own, filled up with what holds for all."""
-        own = self.hosts.get(host)
-        names = [entry.name for entry in dataclasses.fields(Link)]
-        values = {name: getattr(self, name) for name in names}
-        if own is not None:
-            if own.bandwidth is not None:  # said for this host, so it also stands above what is said one way for all
-                values |= {"up": None, "down": None}
-            values |= {name: getattr(own, name) for name in names if getattr(own, name) != getattr(Link(), name)}
-        return Link(**values)
+        return self.hosts.get(host, LinkOverride()).over(self)
 
     def site_of(self, index: int) -> int:
         """The site (0 or 1) of the host with this number, counted from 0; hosts beyond the last are at site 0."""
@@ -107,8 +137,14 @@ class Network(Link):
     def check_hosts(self, hosts: int) -> None:
         """Raise `FieldError` unless the exceptions and sites fit that many hosts."""
         names = [f"h{number}" for number in range(1, hosts + 1)]
+        if hosts > _MOST_HOSTS:
+            raise FieldError((), f"a lab has at most {_MOST_HOSTS} hosts, not {hosts}")
         for name in self.hosts:
             if name not in names:
                 raise FieldError(("hosts", name), f"there is no such host; there are {', '.join(names)}")
+            try:
+                self.link_of(name)
+            except FieldError as error:
+                raise error.inside(name).inside("hosts") from None
         if self.sites and sum(self.sites) > hosts:
             raise FieldError(("sites",), f"has {sum(self.sites)} hosts, but there are only {hosts}")

@@ -30,9 +30,8 @@ class Pace:
         self._comm = comm
         self._spans = spans
         self._speed = cluster.speeds[rank] if rank < len(cluster.speeds) else 1.0
-        share = experiment.cpu_of(rank)
-        self._share = 1.0 if share is None else min(1.0, share)
-        self._worked = time.thread_time()
+        share = experiment.cpu_of(experiment.host_of(rank))
+        self._share = 1.0 if share is None else min(1.0, share / cluster.threads)
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
@@ -43,10 +42,7 @@ class Pace:
         began, worked = self._comm.now(), time.thread_time()
         yield
         with self._spans.span("slowdown"):
-            elapsed, work = self._comm.now() - began, time.thread_time()
-            held_back = max(0.0, elapsed - (work - worked))
-            # All work since the last time counts, also that of updating and exchanging.
-            owed = (work - self._worked) * (1 / self._share - 1)
-            missing = max(0.0, owed - held_back) if self._share < 1 else 0.0
+            elapsed, work = self._comm.now() - began, time.thread_time() - worked
+            held_back = max(0.0, elapsed - work)
+            missing = max(0.0, work * (1 / self._share - 1) - held_back) if self._share < 1 else 0.0
             self._comm.sleep(missing + (elapsed + missing) * (1 / self._speed - 1))
-            self._worked = time.thread_time()

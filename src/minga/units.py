@@ -56,7 +56,7 @@ def parse_fraction(value: Any) -> Any:
 def _parse(value: Any, units: Mapping[str, float], ending: str, kind: str, example: str) -> Any:
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(rf"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-zµ]+){ending}\s*", value.lower().replace("µ", "u"))
+    match = re.fullmatch(rf"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+){ending}\s*", value.lower().replace("µ", "u"))
     try:
         if match is not None and match[2] in units:
             return float(match[1]) * units[match[2]]

@@ -136,3 +136,13 @@ def test_ctrl_c_says_how_to_go_on(bench: Bench) -> None:
     assert done.code == 130
     assert "0 runs are done, 1 are left: the same command goes on" in done.err
     assert list(Path("mine/runs").iterdir()) == []
+
+
+def test_a_report_that_can_not_be_written_does_not_hide_the_results(bench: Bench) -> None:
+    Path("tiny.toml").write_text(STUDY)
+    assert bench("tiny.toml", "--no-report").code == 0
+    Path("studies/tiny/report.html").mkdir()  # in the way of the file
+    done = bench("tiny.toml")
+    assert done.code == 0, done.err
+    assert "no report" in done.err
+    assert "speedup" in done.out

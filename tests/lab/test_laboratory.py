@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from minga.errors import ConfigError, LabError
 from minga.lab import Lab, Measured, registry
 from minga.lab.cables import tbf_rate
 from minga.lab.cpu_shares import groups_named
-from minga.network import Link, Network
+from minga.network import Link, LinkOverride, Network
 
 pytestmark = pytest.mark.usefixtures("no_lab_left")
 
@@ -51,7 +52,7 @@ def test_a_delay_is_kept_with_or_without_the_kernels_help() -> None:
 
 
 def test_from_host_to_host_takes_the_delay_each_way() -> None:
-    with Lab(Network(delay=0.02, hosts={"h2": Link(delay=0.05)}), 2) as lab:
+    with Lab(Network(delay=0.02, hosts={"h2": LinkOverride(delay=0.05)}), 2) as lab:
         echo = (
             "import socket\n"
             "server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
@@ -85,7 +86,7 @@ def test_loss_is_what_was_asked_for_and_slows_tcp_down() -> None:
 
 
 def test_each_direction_and_each_host_has_its_own_rate_and_they_change_while_in_use() -> None:
-    with Lab(Network(bandwidth=20e6, up=5e6, hosts={"h2": Link(bandwidth=10e6)}), 2) as lab:
+    with Lab(Network(bandwidth=20e6, up=5e6, hosts={"h2": LinkOverride(bandwidth=10e6)}), 2) as lab:
         first, second = lab.measure().links
         assert first["up_measured"] == pytest.approx(5e6, rel=0.05)
         assert first["down_measured"] == pytest.approx(20e6, rel=0.05)
@@ -130,7 +131,7 @@ def test_hosts_are_not_on_this_machines_network() -> None:
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(ConfigError, match="h7"):
-        Lab(Network(hosts={"h7": Link()}), 2)
+        Lab(Network(hosts={"h7": LinkOverride()}), 2)
     with Lab(Network(), 2) as lab:
         with pytest.raises(ConfigError, match="there is no host 'h7'; there are h1, h2"):
             lab.change("h7", Link())
@@ -183,6 +184,87 @@ def test_nothing_is_left_when_the_owner_is_ended(how: signal.Signals) -> None:
     owner.wait(10)
     owner.stdout.close()
     assert gone(name)
+
+
+def test_a_child_of_the_owner_does_not_keep_the_lab_alive() -> None:
+    code = (
+        "import os, time\n"
+        "from minga.lab import Lab\n"
+        "from minga.network import Network\n"
+        "with Lab(Network(), 1) as lab:\n"
+        "    child = os.fork()\n"
+        "    if child: print(lab.name, child, flush=True)\n"
+        "    time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    name, child = owner.stdout.readline().split()
+    try:
+        owner.kill()
+        owner.wait(10)
+        assert gone(name)
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+        owner.stdout.close()
+
+
+def test_ctrl_c_does_not_wait_for_a_measurement() -> None:
+    code = (
+        "from minga.lab import Lab\n"
+        "from minga.network import Network\n"
+        "with Lab(Network(delay=0.5), 1) as lab:\n"
+        "    print(lab.name, flush=True)\n"
+        "    lab.measure()"
+    )
+    command = [sys.executable, "-c", code]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert owner.stdout is not None
+    name = owner.stdout.readline().strip()
+    time.sleep(0.5)
+    began = time.monotonic()
+    owner.send_signal(signal.SIGINT)
+    owner.wait(30)
+    owner.stdout.close()
+    assert time.monotonic() - began < 5  # the measurement takes 18 s
+    assert gone(name)
+
+
+def test_the_slowest_and_the_fastest_link_that_is_allowed() -> None:
+    with Lab(Network(bandwidth=64e3, loss=0.01), 1) as lab:
+        assert lab.measure().bandwidth_measured == pytest.approx(64e3, rel=0.3)
+    with Lab(Network(bandwidth=30e9), 1) as lab:
+        assert (lab.measure().bandwidth_measured or 0) > 1e9
+
+
+def test_a_link_that_becomes_lossy_loses_packets_and_no_large_pieces() -> None:
+    with Lab(Network(bandwidth=100e6, delay=0.005), 1) as lab:
+        before = lab.measure().links[0]
+        lab.change("h1", Link(bandwidth=100e6, delay=0.005, loss=0.05))
+        lossy = lab.measure().links[0]
+        lab.change("h1", Link(bandwidth=100e6, delay=0.005))
+        after = lab.measure().links[0]
+    assert before["up_measured"] > 80e6
+    assert lossy["up_measured"] < 50e6
+    assert after["up_measured"] > 80e6
+
+
+def test_an_ordinary_user_finds_its_labs() -> None:
+    tool = shutil.which("setpriv")
+    if tool is None or os.getuid() != 0:
+        pytest.skip("needs root, and setpriv to give rights away")
+    code = (
+        "from minga.lab import Lab, registry\n"
+        "from minga.lab.rights import check_rights\n"
+        "from minga.network import Network\n"
+        "assert check_rights()\n"
+        "with Lab(Network(bandwidth=10e6), 1) as lab:\n"
+        "    print(lab.name in [record.name for record in registry.records() if record.alive])\n"
+    )
+    rights = ["--bounding-set=-sys_admin,-net_admin", "--inh-caps=-sys_admin,-net_admin"]
+    done = subprocess.run([tool, *rights, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if "AssertionError" in done.stderr or "no network namespaces" in done.stderr:
+        pytest.skip("this system does not let ordinary users make user namespaces")
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_a_killed_keeper_is_told_and_its_traces_are_removed() -> None:

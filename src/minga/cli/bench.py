@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from minga.cli.options import JsonOption
-from minga.errors import ConfigError
+from minga.errors import ConfigError, MingaError
 
 if TYPE_CHECKING:
     from minga.study import Outcome, Study
@@ -142,7 +142,11 @@ def _write_report(outcome: Outcome) -> Path | None:
         return None
     from minga.report.write import write_report
 
-    return write_report([outcome.directory], outcome.directory)
+    try:
+        return write_report([outcome.directory], outcome.directory)
+    except MingaError as error:  # the results are there all the same, and are shown
+        Console(stderr=True).print(f"no report: {error}", markup=False, highlight=False, soft_wrap=True)
+        return None
 
 
 def _print(outcome: Outcome, report: Path | None) -> None:

@@ -74,11 +74,12 @@ def compare(
             total_batch=total_batch,
             bandwidth=bandwidth,
             delay=delay,
-            cpu=cpu.partition(",")[0] if cpu and spec == "single" else cpu,
+            cpu=cpu,
             seed=seed,
             data=data,
             runs=runs,
             settings=settings,
+            alone=spec == "single",
         )
 
     experiments = [experiment(spec) for spec in strategy]  # all are checked before the first one runs

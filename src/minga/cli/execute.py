@@ -50,6 +50,8 @@ def print_summary(summary: Summary) -> None:
         console.print(f"energy {summary.energy}, energy-delay product {product}", highlight=False, soft_wrap=True)
     if network := _network(summary):
         console.print(f"network: {network}", highlight=False, soft_wrap=True)
+    for link in summary.links_off:
+        console.print(f"a link is off: {link}", style="yellow", highlight=False, soft_wrap=True)
     console.print(rank_table(summary.ranks))
     if summary.staleness and set(summary.staleness) != {"0"}:
         ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())

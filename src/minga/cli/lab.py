@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -103,7 +104,7 @@ def shell(
     host: Annotated[str, typer.Argument(help="h1, h2, ...")],
     command: Annotated[list[str] | None, typer.Argument(help="Instead of a shell; behind --.")] = None,
     lab: LabOption = None,
-    hosts: HostsOption = 2,
+    hosts: Annotated[int | None, typer.Option("--hosts", "-n", min=1, max=200, help="How many; default: 2.")] = None,
     bandwidth: BandwidthOption = None,
     delay: DelayOption = None,
     cpu: CpuOption = "",
@@ -120,12 +121,12 @@ def shell(
 
     words = command or [os.environ.get("SHELL", "/bin/sh")]
     environment = {**os.environ, "MINGA_HOST": host, "PS1": rf"{host}:\w\$ "}
-    described = bandwidth is not None or delay is not None or bool(cpu)
+    described = hosts is not None or bandwidth is not None or delay is not None or bool(cpu)
     running = None if described else _find(lab, must=lab is not None)
     if running is not None:
         place = _host(running, host)
         raise typer.Exit(_run(words, environment, lambda: enter(place)))
-    with _lab(hosts, cpu, bandwidth=bandwidth, delay=delay) as made:
+    with _lab(hosts or 2, cpu, bandwidth=bandwidth, delay=delay) as made:
         entering = made.entering(host)
         if not command:
             others = ", ".join(f"{name} {place['address']}" for name, place in made.hosts.items())
@@ -145,21 +146,21 @@ def change(
     loss: LossOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the link of a host in a running lab, also while a run uses it. What is not given is unlimited.
+    """Change the link of a host in a running lab, also while a run uses it. What is not given stays as it is.
 
     Example:
 
       minga lab change h1 --bandwidth 1mbit
     """
     from minga.config import build
-    from minga.lab.laboratory import change_link
-    from minga.network import Link
+    from minga.lab.laboratory import adjust_link
+    from minga.network import LinkOverride
 
     running = _find(lab, must=True)
     assert running is not None
     _host(running, host)
     fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
-    change_link(running, host, build(Link, {name: value for name, value in fields.items() if value is not None}))
+    adjust_link(running, host, build(LinkOverride, fields))
     if as_json:
         print(json.dumps({"lab": running.name, "host": host, "changed": True}))
     else:
@@ -246,10 +247,23 @@ def _host(record: Record, host: str) -> dict[str, Any]:
 
 
 def _run(words: list[str], environment: dict[str, str], entering: Any) -> int:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for what runs on the host
     try:
-        return subprocess.run(words, env=environment, preexec_fn=entering, check=False).returncode
+        with subprocess.Popen(words, env=environment, preexec_fn=lambda: _begin(entering, before)) as process:
+            code = process.wait()
     except FileNotFoundError:
         raise ConfigError(f"there is no command {words[0]!r}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"can't run {words[0]!r}: {error}") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else 128 - code
+
+
+def _begin(entering: Any, interrupt: Any) -> None:
+    """In the child."""
+    signal.signal(signal.SIGINT, interrupt)
+    entering()
 
 
 def _print(measured: Measured) -> None:

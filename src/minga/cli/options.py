@@ -66,8 +66,13 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
-def experiment_from(workload: str, *, codec: str | None, settings: list[str] | None, **options: Any) -> Experiment:
-    """The experiment that the options describe; `workload` may be an experiment's TOML file, which they change."""
+def experiment_from(
+    workload: str, *, codec: str | None, settings: list[str] | None, alone: bool = False, **options: Any
+) -> Experiment:
+    """The experiment that the options describe; `workload` may be an experiment's TOML file, which they change.
+
+    `alone`: as one node of the cluster that is described, the first one.
+    """
     import tomllib
 
     from minga.config import build
@@ -105,4 +110,16 @@ def experiment_from(workload: str, *, codec: str | None, settings: list[str] | N
             raise ConfigError(f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01")
         overrides[path.strip()] = value.strip()
     table = with_overrides(table, overrides)
+    if alone:
+        _keep_first_host(table.get("cluster", {}))
     return with_codec(build(Experiment, table), codec)
+
+
+def _keep_first_host(cluster: dict[str, Any]) -> None:
+    """Of what is said of each host, leave what is said of the first one; it has nobody to talk to."""
+    shares = cluster.get("cpu")
+    if shares:
+        cluster["cpu"] = shares.partition(",")[0] if isinstance(shares, str) else shares[:1]
+    cluster.pop("speeds", None)
+    for name in ("hosts", "sites", "between"):
+        cluster.get("network", {}).pop(name, None)

@@ -7,19 +7,22 @@ host's cable ends in an interface with the host's name: nothing of a lab is seen
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
+import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from minga.errors import ConfigError
+from minga.lab import channel
 from minga.lab.agent import Agent, AgentError, start_agent
 from minga.lab.cpu_shares import CpuShares
 from minga.lab.measurement import Measurement
 from minga.lab.namespaces import die_with_parent
 from minga.lab.relay import Direction, Relay
-from minga.network import Link, Network
+from minga.network import Link, LinkOverride, Network
 
 __all__ = ["Building"]
 
@@ -54,7 +57,9 @@ class Building:
         self._links = {name: self._network.link_of(name) for name in names}
         between = self._network.between if self._network.sites else None
         if any(link.delays for link in (*self._links.values(), *([between] if between else []))):
-            self.emulation = "netem" if switch.ask("has_netem") else "relay"
+            # The kernel would send packets in another order where their delays differ; the relay does not.
+            jitter = any(link.jitter for link in (*self._links.values(), *([between] if between else [])))
+            self.emulation = "netem" if not jitter and switch.ask("has_netem") else "relay"
         cores = sorted(os.sched_getaffinity(0))
         for site in range(2 if between else 1):
             switch.ask("make_bridge", name=f"site{site + 1}")
@@ -74,7 +79,7 @@ class Building:
             self._join_sites(between)
             if between.loss:
                 for agent in (self._agents[name] for name in names):
-                    agent.ask("cut_segments", name="eth0")
+                    agent.ask("cut_segments", name="eth0", cut=True)
         switch.ask("add_address", name="site1", address=_SWITCH_ADDRESS, prefix=_PREFIX)
         for place in self.hosts.values():
             if place["site"] == "site2":  # the switch has one address, and answers each host at its own site
@@ -88,8 +93,8 @@ class Building:
             return str(self._shares.grant(name, cores))
         except OSError as error:
             raise AgentError(
-                f"{name} can't be given {cores:g} of a core: {error.strerror or error} ({error.filename}). Run as root "
-                "(minga doctor tells more), or leave out cpu and pretend with cluster.speeds"
+                f"{name} can't be given {cores:g} of a core by control groups: {error.strerror or error}. Run as root "
+                "where they can be used (minga doctor tells more), or leave out cpu and pretend with cluster.speeds"
             ) from None
 
     def _namespaces(self, agent: Agent) -> list[str]:
@@ -110,8 +115,7 @@ class Building:
         else:
             switch.ask("make_pair", name=name, other="eth0", pid=host.pid)
         switch.ask("join_bridge", name=name, bridge=bridge)
-        if link.loss:
-            host.ask("cut_segments", name="eth0")
+        host.ask("cut_segments", name="eth0", cut=bool(link.loss))
         self._shape(host, "eth0", link.bandwidth_up, link)
         self._shape(switch, name, link.bandwidth_down, None)
 
@@ -132,13 +136,13 @@ class Building:
         self, agent: Agent, interface: str, rate: float | None, delaying: Link | None, *, change: bool = False
     ) -> None:
         netem = None
-        if delaying is not None and delaying.delays and self.emulation == "netem":
+        if delaying is not None and self.emulation == "netem":  # also with zeros, so that they can be changed later
             netem = {"delay": delaying.delay, "jitter": delaying.jitter, "loss": delaying.loss}
         if rate is not None or netem is not None or change:
             agent.ask("shape", name=interface, bits_per_second=rate, netem=netem, change=change)
 
     def _start_relay(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = channel.pair()
         pid = os.fork()
         if pid == 0:
             die_with_parent()
@@ -147,27 +151,40 @@ class Building:
             _hurry()
             try:
                 Relay(self._directions).run(theirs)
+            except BaseException:
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(0)
         theirs.close()
         self._relay = (pid, ours)
         for direction in self._directions:  # they are the relay's now; each one is read from once and written to once
             os.close(direction.read)
 
+    def adjust(self, host: str, override: LinkOverride) -> None:
+        """Change some values of a host's cable, and leave the others."""
+        self._known(host)
+        self.change(host, override.over(self._links[host]))
+
+    def _known(self, host: str) -> None:
+        if host not in self._links:
+            raise ConfigError(f"there is no host {host!r}; there are {', '.join(self._links)}")
+
     def change(self, host: str, link: Link) -> None:
         """Give a host's cable other values while it is in use."""
-        if host not in self._links:
-            raise ValueError(f"there is no host {host!r}; there are {', '.join(self._links)}")
+        self._known(host)
         if link.delays and host not in self._delayed and self.emulation != "netem":
-            raise ValueError(
+            raise ConfigError(
                 f"the cable of {host} was laid without a delay; make the lab with a delay to change it later"
             )
         self._links[host] = link
+        if not self._network.between.loss:
+            self._agents[host].ask("cut_segments", name="eth0", cut=bool(link.loss))
         self._shape(self._agents[host], "eth0", link.bandwidth_up, link, change=True)
         self._shape(self._agents["switch"], host, link.bandwidth_down, None, change=True)
         if host in self._delayed and self._relay is not None:
             values = {"delay": link.delay, "jitter": link.jitter, "loss": link.loss}
-            self._relay[1].send(json.dumps({"direction": self._delayed[host], **values}).encode())
+            channel.send(self._relay[1], {"direction": self._delayed[host], **values})
 
     def measure(self) -> list[dict[str, Any]]:
         """What each cable really does; see `measurement`."""
@@ -178,6 +195,8 @@ class Building:
         """Take everything down; network namespaces go with their last process."""
         if self._relay is not None:
             self._relay[1].close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._relay[0], signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._relay[0], 0)
         for agent in self._agents.values():

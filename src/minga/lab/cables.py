@@ -1,6 +1,6 @@
 """Cables and switches of a lab, made by a process that lives in the namespace they belong to.
 
-    switch.make_bridge("site1")
+    make_bridge("site1")
     make_pair("h1", "eth0", pid_of_h1)          # a cable: one end here, the other with the host
     shape("h1", bits_per_second=10e6)
 
@@ -24,7 +24,7 @@ from pyroute2 import IPRoute  # type: ignore[import-untyped]
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
 __all__ = [
-    "HEADER_BYTES",
+    "PAYLOAD_BYTES",
     "add_address",
     "add_route",
     "cut_segments",
@@ -42,11 +42,6 @@ MTU = 1500
 FRAME_BYTES = MTU + 14
 # 20 bytes of IPv4 and 32 of TCP with timestamps are no payload, and the 14 of Ethernet count towards a rate, too.
 PAYLOAD_BYTES = MTU - 52
-HEADER_BYTES = FRAME_BYTES - PAYLOAD_BYTES
-
-_TCP = {
-    "no_metrics_save": "1",  # what one connection has learned of a link must not decide how the next one begins
-}
 
 _CONGESTION_CONTROL = "cubic"
 
@@ -75,9 +70,9 @@ def quiet() -> None:
     for setting in ("all", "default"):
         with contextlib.suppress(OSError):  # a kernel without IPv6
             Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1", encoding="ascii")
-    for setting, value in _TCP.items():
-        with contextlib.suppress(OSError):
-            Path(f"/proc/sys/net/ipv4/tcp_{setting}").write_text(value, encoding="ascii")
+    with contextlib.suppress(OSError):
+        # What one connection has learned of a link must not decide how the next one begins.
+        Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1", encoding="ascii")
     with _netlink() as kernel:
         kernel.link("set", index=_index(kernel, "lo"), state="up")
 
@@ -153,10 +148,10 @@ def open_tap(name: str) -> int:
     return descriptor
 
 
-def cut_segments(name: str) -> None:
+def cut_segments(name: str, *, cut: bool) -> None:
     """Have TCP send packet by packet instead of in large pieces: only so does a lost packet cost one packet."""
     with _netlink() as kernel:
-        kernel.link("set", index=_index(kernel, name), gso_max_segs=1)
+        kernel.link("set", index=_index(kernel, name), gso_max_segs=1 if cut else 65535)
 
 
 def has_netem() -> bool:

@@ -99,6 +99,7 @@ def remove_groups(group: Path) -> None:
 
 def _members(group: Path) -> list[int]:
     try:
-        return [int(line) for line in (group / "cgroup.procs").read_text(encoding="ascii").split()]
+        pids = [int(line) for line in (group / "cgroup.procs").read_text(encoding="ascii").split()]
     except OSError:
         return []
+    return [pid for pid in pids if pid > 0]  # 0 stands for one that can't be seen from here, and to kill means "us"

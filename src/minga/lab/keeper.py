@@ -2,15 +2,14 @@
 
     python -m minga.lab.keeper NAME DESCRIPTOR       # started by `Lab`, which talks to it through the descriptor
 
-The lab lives exactly as long as its owner's end of that channel is open: when the owner is done, fails or is killed,
-the keeper hears of it and removes everything. Should the keeper itself be killed, the kernel ends the agents and the
-relay with it, and network namespaces without processes vanish by themselves.
+The lab lives exactly as long as its owner, or as the owner's end of that channel is open: when the owner is done, fails
+or is killed, the keeper hears of it and removes everything. Should the keeper itself be killed, the kernel ends the
+agents and the relay with it, and network namespaces without processes vanish by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -21,29 +20,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from minga.config import build
-from minga.lab import registry
+from minga.errors import ConfigError
+from minga.lab import channel, registry
 from minga.lab.agent import AgentError
 from minga.lab.build import Building
 from minga.lab.namespaces import NETWORK, USER, unshare
-from minga.network import Link, Network
+from minga.network import Link, LinkOverride, Network
 
 __all__ = ["main"]
-
-_LONGEST = 1 << 16
 
 
 def main() -> None:
     name, descriptor = sys.argv[1], int(sys.argv[2])
     owner = socket.socket(fileno=descriptor)
-    # Ctrl-C is the owner's business, and a request to end is obeyed in order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
+    signal.signal(signal.SIGTERM, _leave)
     keeper = Keeper(name)
     try:
-        keeper.serve(owner)
+        try:
+            keeper.serve(owner)
+        finally:  # a second one around it: the signal may come just here
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         keeper.close()
+
+
+def _leave(*_: object) -> None:
+    """A request to end is obeyed in order, and once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
 
 
 class Keeper:
@@ -55,29 +60,33 @@ class Keeper:
         self._listener: socket.socket | None = None
 
     def serve(self, owner: socket.socket) -> None:
+        # A child that the owner forks has the channel's end too, so its closing alone does not tell of the owner's end.
+        lives = os.pidfd_open(os.getppid())
         while True:
-            watched: list[socket.socket] = [owner] + ([self._listener] if self._listener else [])
+            watched: list[Any] = [lives, owner] + ([self._listener] if self._listener else [])
             ready, _, _ = select.select(watched, [], [])
+            if lives in ready:
+                return
             if owner in ready:
-                content = owner.recv(_LONGEST)
-                if not content:
+                try:
+                    order, _ = channel.receive(owner)
+                except ConnectionError:
                     return
-                owner.send(self._handle(content))
+                channel.send(owner, self._handle(order))
             elif self._listener is not None and self._listener in ready:
                 guest, _ = self._listener.accept()
                 with guest, contextlib.suppress(OSError):
                     guest.settimeout(5)
-                    guest.send(self._handle(guest.recv(_LONGEST)))
+                    order, _ = channel.receive(guest)
+                    channel.send(guest, self._handle(order))
 
-    def _handle(self, content: bytes) -> bytes:
+    def _handle(self, order: dict[str, Any]) -> dict[str, Any]:
         try:
-            order = json.loads(content)
-            answer = self._obey(order.pop("action"), order)
-            return json.dumps({"answer": answer}).encode()
+            return {"answer": self._obey(order.pop("action"), order)}
         except Exception as error:
-            if not isinstance(error, AgentError | OSError):
+            if not isinstance(error, AgentError | ConfigError | OSError):
                 traceback.print_exc()
-            return json.dumps({"error": str(error) or type(error).__name__, "kind": type(error).__name__}).encode()
+            return {"error": str(error) or type(error).__name__, "usage": isinstance(error, ConfigError)}
 
     def _obey(self, action: str, details: Mapping[str, Any]) -> Any:
         match action:
@@ -89,7 +98,10 @@ class Keeper:
             case "change":
                 assert self._building is not None
                 return self._building.change(details["host"], build(Link, details["link"]))
-        raise ValueError(f"a lab can't {action}")
+            case "adjust":
+                assert self._building is not None
+                return self._building.adjust(details["host"], build(LinkOverride, details["override"]))
+        raise ConfigError(f"a lab can't {action}")
 
     def _build(self, details: Mapping[str, Any]) -> Any:
         rootless = bool(details["rootless"])
@@ -106,7 +118,7 @@ class Keeper:
             registry.Record(
                 name=self._name,
                 keeper=os.getpid(),
-                keeper_started=started or 0.0,
+                keeper_started=started or 0,
                 owner=int(details["owner"]),
                 hosts=self._building.hosts,
             )

@@ -11,7 +11,6 @@ Whatever happens inside, nothing of the lab is left afterwards; also not if this
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import socket
 import statistics
@@ -23,15 +22,14 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from minga.errors import ConfigError, LabError
-from minga.lab import registry
+from minga.lab import channel, registry
 from minga.lab.namespaces import enter
 from minga.lab.rights import check_rights
-from minga.network import Link, Network
+from minga.network import Link, LinkOverride, Network
 
-__all__ = ["Lab", "Measured", "change_link"]
+__all__ = ["Lab", "Measured", "adjust_link"]
 
-_LONGEST = 1 << 16
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class Measured:
 
     bandwidth_asked: float | None
     """Of the slowest link, in its slower direction."""
-    bandwidth_measured: float
+    bandwidth_measured: float | None
     """The median of the links that were asked for that."""
     delay_asked: float
     """The longest of any host."""
@@ -52,7 +50,7 @@ class Measured:
     """One entry for each host's cable, and one for the cable between two sites."""
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "off": self.off}
 
     @property
     def off(self) -> list[str]:
@@ -61,7 +59,7 @@ class Measured:
         for link in self.links:
             for way in ("up", "down"):
                 asked, measured = link[f"{way}_asked"], link[f"{way}_measured"]
-                if asked and not link["loss_asked"] and abs(measured / asked - 1) > 0.05:
+                if asked and measured is not None and not link["loss_asked"] and abs(measured / asked - 1) > 0.05:
                     found.append(f"{link['host']} {way}: {measured / 1e6:.2f} Mbit/s instead of {asked / 1e6:g}")
             delay = link["delay_measured"]
             if delay is not None and abs(delay - link["delay_asked"]) > max(0.002, 0.1 * link["delay_asked"]):
@@ -93,8 +91,7 @@ class Lab:
         rootless = check_rights()
         for name in registry.leftovers():
             registry.clean(name)
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel.settimeout(_PATIENCE_SECONDS)
+        self._channel, theirs = channel.pair()
         self._errors = tempfile.TemporaryFile()
         with theirs:
             self._keeper = subprocess.Popen(
@@ -103,6 +100,8 @@ class Lab:
                 stdout=self._errors,
                 stderr=self._errors,
                 pass_fds=[theirs.fileno()],
+                # As root of a namespace of its own it could not tell whose directory to use.
+                env={**os.environ, registry.VARIABLE: str(registry.directory())},
                 start_new_session=True,  # Ctrl-C is for the owner, whose leaving the keeper hears of
             )
         try:
@@ -120,14 +119,15 @@ class Lab:
         if self._channel is not None:
             self._channel.close()
         if self._keeper is not None:
+            if error is not None:  # it may be in the middle of a measurement
+                self._keeper.terminate()
             try:
                 self._keeper.wait(_PATIENCE_SECONDS)
-            finally:
-                if self._keeper.poll() is None:
-                    self._keeper.kill()
-                    self._keeper.wait()
-                if self._keeper.returncode != 0:  # it could not clean up behind itself
-                    registry.clean(self.name)
+            except subprocess.TimeoutExpired:
+                self._keeper.kill()
+                self._keeper.wait()
+            if self._keeper.returncode != 0:  # it could not clean up behind itself
+                registry.clean(self.name)
         if self._errors is not None:
             self._errors.close()
 
@@ -135,7 +135,10 @@ class Lab:
         """Measure all links: a second or two, during which nothing else should use them."""
         links: list[dict[str, Any]] = self._ask("measure")
         ways = [
-            (link[f"{way}_asked"] or float("inf"), link[f"{way}_measured"]) for link in links for way in ("up", "down")
+            (link[f"{way}_asked"] or float("inf"), link[f"{way}_measured"])
+            for link in links
+            for way in ("up", "down")
+            if link[f"{way}_measured"] is not None
         ]
         slowest = min(asked for asked, _ in ways)
         hosts = [link for link in links if link["host"] in self.hosts]
@@ -166,10 +169,14 @@ class Lab:
 
     def _ask(self, action: str, **details: Any) -> Any:
         assert self._channel is not None
+        links = [self.network, self.network.between, *map(self.network.link_of, self.network.hosts)]
+        self._channel.settimeout(_PATIENCE_SECONDS + 500 * max(link.delay for link in links))
         try:
             return _exchange(self._channel, action, details)
         except ConnectionError:
             raise LabError(f"the lab {self.name} is gone: {self._last_words()}") from None
+        except TimeoutError:
+            raise LabError(f"the lab {self.name} does not answer; is this machine very busy?") from None
 
     def _last_words(self) -> str:
         assert self._errors is not None
@@ -178,28 +185,25 @@ class Lab:
         return "\n".join(lines[-5:]) or "without a word (killed?)"
 
 
-def change_link(record: registry.Record, host: str, link: Link) -> None:
-    """Change a cable of a lab that another process has made."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
-        channel.settimeout(_PATIENCE_SECONDS)
+def adjust_link(record: registry.Record, host: str, override: LinkOverride) -> None:
+    """Change some values of a cable of a lab that another process has made."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_PATIENCE_SECONDS)
         try:
-            channel.connect(str(registry.socket_of(record.name)))
-            _exchange(channel, "change", {"host": host, "link": _to_table(link)})
+            connection.connect(str(registry.socket_of(record.name)))
+            _exchange(connection, "adjust", {"host": host, "override": _to_table(override)})
         except OSError:
             raise LabError(f"the lab {record.name} does not answer; 'minga lab list' shows which there are") from None
 
 
-def _exchange(channel: socket.socket, action: str, details: dict[str, Any]) -> Any:
-    channel.send(json.dumps({"action": action, **details}).encode())
-    content = channel.recv(_LONGEST)
-    if not content:
-        raise ConnectionError
-    message = json.loads(content)
+def _exchange(connection: socket.socket, action: str, details: dict[str, Any]) -> Any:
+    channel.send(connection, {"action": action, **details})
+    message, _ = channel.receive(connection)
     if "error" in message:
-        raise (ConfigError if message["kind"] == "ValueError" else LabError)(message["error"])
+        raise (ConfigError if message["usage"] else LabError)(message["error"])
     return message["answer"]
 
 
-def _to_table(config: Link) -> dict[str, Any]:
+def _to_table(config: Link | LinkOverride) -> dict[str, Any]:
     """Plain values that `build` takes back."""
     return dataclasses.asdict(config)

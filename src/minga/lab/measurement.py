@@ -1,8 +1,9 @@
 """Measures the cables of a lab before a run, all at once, each one apart from the others: between host and switch.
 
 What is found beside what was asked: goodput up and down (bits of TCP payload per second), delay (one way, what leaves
-the host; the way back is not delayed) and loss. A rate that is off is measured again alone, since all cables together
-may be more than this machine can carry. The cable between two sites is measured between a host of each.
+the host; the way back is not delayed) and loss. A rate that is off is measured again, alone and for longer, since all
+cables together may be more than this machine can carry; the second measurement then counts. The cable between two
+sites is measured between a host of each.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minga.lab.agent import Agent, start_agent
+from minga.lab.cables import PAYLOAD_BYTES
 from minga.network import Link
 
-__all__ = ["Measurement", "nearest"]
+__all__ = ["Measurement"]
 
 _PINGS = 21
 _PINGS_WITH_LOSS = 1001
+_PING_BITS = 60 * 8
 _TOLERANCE = 0.03
-_PACKET_BITS = 1448 * 8
+_AGAIN = 4
+"""How much longer a second measurement is."""
 
 
 class Measurement:
@@ -66,10 +70,10 @@ class Measurement:
         for name, rate in asked.items():
             # Loss slows TCP down, which is what it is there for.
             if rate is not None and not self._links[name].loss and abs(found[name] / rate - 1) > _TOLERANCE:
-                found[name] = nearest(rate, (found[name], self._rates(way, [name])[name]))
+                found[name] = self._rates(way, [name], longer=_AGAIN)[name]
         return {name: (asked[name], found[name]) for name in self._links}
 
-    def _rates(self, way: str, names: Iterable[str]) -> dict[str, float]:
+    def _rates(self, way: str, names: Iterable[str], longer: int = 1) -> dict[str, float]:
         """Bits per second that arrive, for some hosts at the same time."""
         under_way = []
         for name in names:
@@ -78,7 +82,7 @@ class Measurement:
                 sender, receiver, address, rate = host, partner, self._switch_address, link.bandwidth_up
             else:
                 sender, receiver, address, rate = partner, host, self._hosts[name]["address"], link.bandwidth_down
-            seconds = _seconds(rate, link.delay)
+            seconds = longer * _seconds(rate, link.delay)
             window = _window_bytes(rate, link.delay)
             port = receiver.ask("receive", address=address, seconds=seconds, window_bytes=window)
             under_way.append((name, sender, receiver, {"address": address, "port": port, "seconds": seconds}))
@@ -93,9 +97,7 @@ class Measurement:
         """Seconds one way and the part of packets lost, by host."""
         for name, link in self._links.items():
             port = self._partners[name].ask("echo", address=self._switch_address)
-            self._agents[name].order(
-                "ping", address=self._switch_address, port=port, count=_pings(link), patience=_patience(link)
-            )
+            self._agents[name].order("ping", address=self._switch_address, port=port, **_pings(link, link))
         found = {}
         for name in self._links:
             delay, loss = self._agents[name].answer()
@@ -106,7 +108,7 @@ class Measurement:
     def _between(self, cable: Link, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The cable between two sites, from a host at each: what both hosts' own cables add to the delay is taken off.
 
-        Its rate can only be seen as far as the hosts' own cables are faster.
+        Its rate can't be seen where a host's own cable is slower.
         """
         first = next(name for name, host in self._hosts.items() if host["site"] == "site1")
         second = next(name for name, host in self._hosts.items() if host["site"] == "site2")
@@ -115,24 +117,28 @@ class Measurement:
             ("up", first, second, cable.bandwidth_up),
             ("down", second, first, cable.bandwidth_down),
         ):
-            found = self._rate_between(start, end, rate, cable.delay)
-            if rate is not None and not cable.loss and abs(found / rate - 1) > _TOLERANCE:
-                found = nearest(rate, (found, self._rate_between(start, end, rate, cable.delay)))
+            ends = (self._links[start].bandwidth_up, self._links[end].bandwidth_down)
+            found: float | None = None
+            if rate is None or all(end is None or end >= rate for end in ends):
+                found = self._rate_between(start, end, rate, cable.delay)
+                if rate is not None and not cable.loss and abs(found / rate - 1) > _TOLERANCE:
+                    found = self._rate_between(start, end, rate, cable.delay, longer=_AGAIN)
             row |= {f"{way}_asked": rate, f"{way}_measured": found}
         address = self._hosts[second]["address"]
         port = self._agents[second].ask("echo", address=address)
-        patience = 2 * _patience(cable) + _patience(self._links[first]) + _patience(self._links[second])
-        trip, lost = self._agents[first].ask("ping", address=address, port=port, count=_pings(cable), patience=patience)
+        near, far = self._links[first], self._links[second]
+        trip, lost = self._agents[first].ask("ping", address=address, port=port, **_pings(cable, near, far, cable))
         self._agents[second].answer()
         own = sum(rows[name]["delay_measured"] or 0.0 for name in (first, second))
         row |= {"delay_asked": cable.delay, "delay_measured": None if trip is None else max(0.0, (trip - own) / 2)}
-        # A datagram crosses the cable twice, and only one that survives both comes back.
-        return row | {"loss_asked": cable.loss, "loss_measured": 1 - (1 - lost) ** 0.5}
+        # A datagram crosses the cable twice, and each host's own cable once; only one that survives all comes back.
+        survived = min(1.0, (1 - lost) / ((1 - near.loss) * (1 - far.loss)))
+        return row | {"loss_asked": cable.loss, "loss_measured": 1 - survived**0.5}
 
-    def _rate_between(self, start: str, end: str, rate: float | None, delay: float) -> float:
+    def _rate_between(self, start: str, end: str, rate: float | None, delay: float, longer: int = 1) -> float:
         sender, receiver, address = self._agents[start], self._agents[end], self._hosts[end]["address"]
         round_trip = 2 * delay + self._links[start].delay + self._links[end].delay
-        seconds = _seconds(rate, round_trip)
+        seconds = longer * _seconds(rate, round_trip)
         window = _window_bytes(rate, round_trip)
         port = receiver.ask("receive", address=address, seconds=seconds, window_bytes=window)
         sender.order("send", address=address, port=port, seconds=seconds)
@@ -141,15 +147,10 @@ class Measurement:
         return found
 
 
-def nearest(asked: float, measured: Iterable[float]) -> float:
-    """The measurement that came closest: other work on this machine can only spoil one."""
-    return min(measured, key=lambda value: abs(value - asked))
-
-
 def _seconds(rate: float | None, round_trip: float) -> float:
     """Long enough for some hundred packets, and for TCP to find out how fast the link is."""
-    for_packets = 300 * _PACKET_BITS / rate if rate else 0.0
-    return min(max(0.3, for_packets), 2.0) + 15 * round_trip
+    for_packets = 300 * PAYLOAD_BYTES * 8 / rate if rate else 0.0
+    return min(max(0.3, for_packets), 4.0) + 15 * round_trip
 
 
 def _window_bytes(rate: float | None, round_trip: float) -> int:
@@ -164,9 +165,10 @@ def _window_bytes(rate: float | None, round_trip: float) -> int:
     return max(enough, 16_000) if enough < 200_000 else 0  # more than that, systems don't grant
 
 
-def _pings(link: Link) -> int:
-    return _PINGS_WITH_LOSS if link.loss else _PINGS
-
-
-def _patience(link: Link) -> float:
-    return 2 * (link.delay + link.jitter) + 0.2
+def _pings(measured: Link, *crossed: Link) -> dict[str, Any]:
+    """How many datagrams, how far apart and how long to wait for them, on a way across some cables."""
+    slowest = min((rate for link in crossed for rate in (link.bandwidth_up, link.bandwidth_down) if rate), default=1e9)
+    spacing = max(0.002, 2 * _PING_BITS / slowest)
+    count = min(_PINGS_WITH_LOSS, int(2 / spacing)) if measured.loss else _PINGS
+    patience = sum(2 * (link.delay + link.jitter) for link in crossed) + 0.2 + 4 * spacing
+    return {"count": count, "spacing": spacing, "patience": patience}

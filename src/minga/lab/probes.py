@@ -18,7 +18,6 @@ __all__ = ["echo", "ping", "receive", "send"]
 _CHUNK = 1 << 18
 _ECHO_END = b"end"
 _PATIENCE_SECONDS = 30.0
-_PING_SECONDS = 0.002
 # Before this part of the measuring time has passed, TCP still finds out how fast the link is.
 _START = 0.3
 
@@ -80,7 +79,7 @@ def echo(server: socket.socket) -> None:
             server.sendto(content, sender)
 
 
-def ping(address: str, port: int, count: int, patience: float) -> tuple[float | None, float]:
+def ping(address: str, port: int, count: int, spacing: float, patience: float) -> tuple[float | None, float]:
     """The median round trip in seconds (None: nothing came back) and the part that got lost, of `count` datagrams."""
     left: dict[bytes, float] = {}
     trips: list[float] = []
@@ -91,8 +90,9 @@ def ping(address: str, port: int, count: int, patience: float) -> tuple[float | 
         _collect(client, left, trips, time.perf_counter() + patience, first=True)
         for number in range(count):
             left[b"%d" % number] = time.perf_counter()
+            select.select([], [client], [], patience)
             client.send(b"%d" % number)
-            _collect(client, left, trips, time.perf_counter() + _PING_SECONDS)
+            _collect(client, left, trips, time.perf_counter() + spacing)
         _collect(client, left, trips, time.perf_counter() + patience)
         with contextlib.suppress(ConnectionRefusedError):  # it has heard one of them
             for _ in range(10):  # any of them may get lost

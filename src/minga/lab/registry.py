@@ -25,6 +25,7 @@ from minga.lab.cpu_shares import groups_named, remove_groups
 
 __all__ = [
     "PREFIX",
+    "VARIABLE",
     "Record",
     "clean",
     "directory",
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 PREFIX = "minga-lab-"
+VARIABLE = "MINGA_LABS"
+"""The environment variable in which a lab's owner tells the keeper where the files are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class Record:
     name: str
     keeper: int
     """Process id of the keeper."""
-    keeper_started: float
+    keeper_started: int
     """When it began, since process ids are used again."""
     owner: int
     """Process id of whoever made the lab; it ends with it."""
@@ -60,13 +63,14 @@ class Record:
         return started_at(self.keeper) == self.keeper_started
 
 
-def started_at(pid: int) -> float | None:
-    """When a process began; None if there is none (any more)."""
+def started_at(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks since boot (the time of day may be set); None if there is none."""
     try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except psutil.Error:
+        # Behind the name, which may contain anything, come the state and, as the 20th field from there, the start.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
         return None
+    return None if fields[0] == "Z" else int(fields[19])
 
 
 def new_name() -> str:
@@ -75,10 +79,18 @@ def new_name() -> str:
 
 def directory() -> Path:
     """Where the files are; made when it is needed."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(base) / "minga" if base else Path(tempfile.gettempdir()) / f"minga-{os.getuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state = path.lstat()
+    given, base = os.environ.get(VARIABLE), Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    if given:
+        path = Path(given)
+    elif base.is_dir() and base.stat().st_uid == os.getuid():
+        path = base / "minga"
+    else:
+        path = Path(tempfile.gettempdir()) / f"minga-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        state = path.lstat()
+    except OSError as error:
+        raise LabError(f"can't make {path} for notes about labs: {error.strerror}; set XDG_RUNTIME_DIR") from None
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
         raise LabError(f"{path} should be a directory that only you can use; remove it, or set XDG_RUNTIME_DIR")
     return path
@@ -137,6 +149,8 @@ def end_all() -> list[str]:
 
 def clean(name: str) -> None:
     """Remove what a lab has left behind."""
-    for group in groups_named(name):
+    own = [record for record in records() if record.name == name]
+    told = {Path(host["cgroup"]).parents[1] for record in own for host in record.hosts.values() if host.get("cgroup")}
+    for group in told.union(groups_named(name)):  # a group that another session's processes made is only in the record
         remove_groups(group)
     forget(name)

@@ -9,7 +9,6 @@ The rates stay with the kernel: it limits what leaves through each of the two. P
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import select
@@ -18,6 +17,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from minga.lab import channel
 
 __all__ = ["Direction", "Relay"]
 
@@ -64,7 +65,7 @@ class Relay:
         self._dice = random.Random(seed)
 
     def run(self, control: socket.socket) -> None:
-        """Until `control` closes; a message on it is JSON: the number of a direction, and its new values."""
+        """Until `control` closes; a message on it has the number of a direction and its new values."""
         # select and not epoll: its timeouts are finer than a millisecond.
         by_descriptor = {direction.read: direction for direction in self.directions}
         watched = [control.fileno(), *by_descriptor]
@@ -90,10 +91,10 @@ class Relay:
             direction.take(frame, time.monotonic(), self._dice)
 
     def _obey(self, control: socket.socket) -> bool:
-        message = control.recv(1 << 16)
-        if not message:
+        try:
+            order, _ = channel.receive(control)
+        except ConnectionError:
             return False
-        order = json.loads(message)
         direction = self.directions[order.pop("direction")]
         for name, value in order.items():
             setattr(direction, name, value)

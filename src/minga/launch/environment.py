@@ -66,7 +66,8 @@ def connect(around: Surroundings | None, resources: contextlib.ExitStack) -> Tra
     name = around.run.name if around.run is not None else os.environ.get("TORCHELASTIC_RUN_ID", "minga")
     store = join_meeting(address, around.port, name, around.timeout_seconds)
     own = own_address_towards(address, around.port)
-    store.set(f"host/{around.rank}", socket.gethostname())
+    # All hosts of a lab have this machine's name, so the launcher gives them others.
+    store.set(f"host/{around.rank}", os.environ.get("MINGA_HOST") or socket.gethostname())
     hosts = [store.get(f"host/{rank}").decode() for rank in range(around.size)]
     return TorchTransport(
         store, rank=around.rank, size=around.size, address=own, timeout_seconds=around.timeout_seconds, hosts=hosts

@@ -61,9 +61,9 @@ def _run(job: dict[str, Any]) -> NoReturn:
     try:
         if sys.platform == "linux":  # should the fork server itself be killed
             die_with_parent()
+        _redirect(Path(job["log"]), job.get("show", False))
         if job.get("place"):
             enter(job["place"])
-        _redirect(Path(job["log"]), job.get("show", False))
         os.environ.update(job.get("environment", {}))
         module, _, function = job["function"].partition(":")
         code = getattr(importlib.import_module(module), function)(job["arguments"])

@@ -41,13 +41,10 @@ class Hosting:
 
 def host_ranks(experiment: Experiment) -> list[list[int]]:
     """The ranks of each process: one, or a worker and the server that lives beside it."""
-    nodes, servers = experiment.cluster.nodes, experiment.chosen_strategy.server_ranks
-    workers = [[rank] for rank in range(nodes)]
-    if experiment.chosen_strategy.servers_beside_workers:
-        for server in range(servers):
-            workers[server].append(nodes + server)
-        return workers
-    return workers + [[nodes + server] for server in range(servers)]
+    ranks: list[list[int]] = [[] for _ in range(experiment.hosts)]
+    for rank in range(experiment.ranks):
+        ranks[experiment.host_of(rank)].append(rank)
+    return ranks
 
 
 @contextlib.contextmanager

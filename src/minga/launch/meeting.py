@@ -1,4 +1,4 @@
-"""Where ranks meet: a small key-value store that the launcher holds, outside of all ranks.
+"""Where ranks meet: a small key-value store outside of all ranks, held by the launcher or by a process of its own.
 
 torch's `TCPStore` would listen on all interfaces; it is given a socket that listens on one address only.
 """

@@ -49,6 +49,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
                     "MASTER_ADDR": where.meeting[0],
                     "MASTER_PORT": str(where.meeting[1]),
                     "MINGA_RUN": str(run),
+                    **({"MINGA_HOST": where.hosts[rank]} if experiment.in_lab else {}),
                     **({"MINGA_STRATEGY": describe(experiment.strategy)} if experiment.strategy else {}),
                     "MINGA_TIMEOUT_SECONDS": str(experiment.cluster.timeout_seconds),
                 },

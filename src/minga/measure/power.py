@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,14 @@ class _Sampler:
         return {device: joules for counter in self._counters for device, joules in counter.joules().items()}
 
     def sample(self) -> None:
-        joules, now = self._read(), time.perf_counter()
+        if not self._counters:
+            return
+        try:
+            joules, now = self._read(), time.perf_counter()
+        except Exception as error:  # a GPU that is lost, a file that is gone: no reason to lose a training
+            self._counters = []
+            warnings.warn(f"an energy counter fails, so energy is not measured any more: {error}", stacklevel=2)
+            return
         seconds = now - self._time
         watts = {device: (value - self._joules[device]) / seconds for device, value in joules.items()}
         self._joules, self._time = joules, now

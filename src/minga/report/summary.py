@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ class Summary:
     bandwidth_measured: float | None = None
     delay_asked: float | None = None
     delay_measured: float | None = None
+    links_off: list[str] = field(default_factory=list)
+    """Links of the lab that did not do what was asked, in words."""
     evaluate_seconds: float = 0.0
     """Of all evaluations, which are not in `seconds`."""
     energy: Energy | None = None
@@ -158,6 +160,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         ],
         bandwidth_asked=network.get("bandwidth_asked"),
         bandwidth_measured=network.get("bandwidth_measured"),
+        links_off=network.get("off", []),
         delay_asked=network.get("delay_asked"),
         delay_measured=network.get("delay_measured"),
         evaluate_seconds=sum(evaluation.get("seconds", 0.0) for evaluation in follower.evaluations),
@@ -179,8 +182,7 @@ def _host(experiment: Experiment, rank: int) -> str | None:
     """The name of a rank's host in a lab."""
     if not experiment.in_lab:
         return None
-    beside = experiment.chosen_strategy.servers_beside_workers and rank >= experiment.cluster.nodes
-    return f"h{rank + 1 - (experiment.cluster.nodes if beside else 0)}"
+    return f"h{experiment.host_of(rank) + 1}"
 
 
 def _finite(value: Any) -> Any:
