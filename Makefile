@@ -23,6 +23,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/single_overhead.py
 	$(BIN)/python benchmarks/measuring_overhead.py
+	$(BIN)/python benchmarks/laboratory.py
 	$(BIN)/python benchmarks/against_ddp.py
 	$(BIN)/python benchmarks/ring_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py

@@ -72,8 +72,8 @@ def rank_main(arguments: Mapping[str, Any]) -> int:
     return 0
 
 
-def save(name: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
-    """Print the table and write the result file."""
+def save(name: str, rows: Sequence[Mapping[str, Any]], note: str, script: str | None = None) -> None:
+    """Print the table and write the result file; `script`: the benchmark that made it, if its name is another."""
     table = Table(title=note, title_style="dim")
     for column in rows[0]:
         table.add_column(column, justify="right" if isinstance(rows[0][column], int | float) else "left")
@@ -82,7 +82,7 @@ def save(name: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
     Console().print(table)
     RESULTS.mkdir(exist_ok=True)
     content = {
-        "command": f"python benchmarks/{name}.py",
+        "command": f"python benchmarks/{script or name}.py",
         "note": note,
         "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
         "rows": list(rows),

@@ -97,7 +97,14 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
                 stderr=errors,
                 pass_fds=kept,
                 # Libraries that start threads when they are imported make forking unsafe; each job sets its number.
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **shown},
+                # Warnings of torch's sockets about names of hosts in a lab would only puzzle people.
+                env={
+                    "TORCH_CPP_LOG_LEVEL": "ERROR",
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                    **shown,
+                },
                 start_new_session=True,  # a group of its own: Ctrl-C reaches the launcher only, which ends the group
             )
         for descriptor in kept:
