@@ -16,7 +16,7 @@ PHASES = {
     "forward": ("forward", "#0072B2"),
     "backward": ("backward", "#003F63"),
     "update": ("update", "#009E73"),
-    "slowdown": ("pretended slowdown", "#CC79A7"),
+    "slowdown": ("held back", "#CC79A7"),
     "serve": ("serving", "#7A4F9A"),
     "exchange": ("exchange, own work", "#E69F00"),
     "other": ("other", "#AAAAAA"),

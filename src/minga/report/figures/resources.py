@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run, Sample
+from minga.report.dataset.samples import join_short
 from minga.report.dataset.statistics import Spread
 from minga.report.figures.intervals import Panel, draw_intervals
 from minga.report.figures.style import COLORS, Drawing, fitted, legend_below, new_figure, to_svg
@@ -85,7 +86,8 @@ def _series(
         for index, (label, value) in enumerate(rows):
             axes = grid[index][column]
             for rank, samples in sorted(run.samples.items()):
-                points = [(sample.end, amount) for sample in samples if (amount := value(sample)) is not None]
+                drawn = join_short(samples)
+                points = [(sample.end, amount) for sample in drawn if (amount := value(sample)) is not None]
                 color = COLORS[rank % len(COLORS)]
                 dashes = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), "-.")[rank % 4]
                 (handle,) = axes.plot(
