@@ -14,7 +14,7 @@ __all__ = ["join_short"]
 
 
 def join_short(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples that an evaluation has cut short, joined to the next one: a few milliseconds look like more than they are."""
+    """Samples that an evaluation has cut short, joined to the next: a few milliseconds look like more than they are."""
     usual = statistics.median([sample.seconds for sample in samples]) if samples else 0.0
     joined: list[Sample] = []
     kept: Sample | None = None
