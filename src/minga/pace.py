@@ -17,6 +17,8 @@ from collections.abc import Iterator
 
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
+from minga.measure.machine.control_groups import cpu_groups, throttled_seconds
+from minga.measure.machine.files import ROOT
 from minga.measure.spans import Spans
 
 __all__ = ["Pace"]
@@ -32,6 +34,7 @@ class Pace:
         self._speed = cluster.speeds[rank] if rank < len(cluster.speeds) else 1.0
         share = experiment.cpu_of(experiment.host_of(rank))
         self._share = 1.0 if share is None else min(1.0, share / cluster.threads)
+        self._group = next(iter(cpu_groups(ROOT)[1]), None) if self._share < 1 else None
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
@@ -39,10 +42,14 @@ class Pace:
         if self._speed == self._share == 1:
             yield
             return
-        began, worked = self._comm.now(), time.thread_time()
+        began, worked, throttled = self._comm.now(), time.thread_time(), self._throttled()
         yield
         with self._spans.span("slowdown"):
             elapsed, work = self._comm.now() - began, time.thread_time() - worked
-            held_back = max(0.0, elapsed - work)
+            # Not `elapsed - work`: other processes that need the core hold everybody back, not this host alone.
+            held_back = self._throttled() - throttled
             missing = max(0.0, work * (1 / self._share - 1) - held_back) if self._share < 1 else 0.0
             self._comm.sleep(missing + (elapsed + missing) * (1 / self._speed - 1))
+
+    def _throttled(self) -> float:
+        return 0.0 if self._group is None else throttled_seconds(self._group) or 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minga.measure.machine.control_groups import cpu_quota
+from minga.measure.machine.control_groups import cpu_quota, throttled_seconds
 from minga.measure.machine.lab import (
     control_groups,
     discipline,
@@ -266,3 +266,11 @@ def test_the_netlink_library_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert netlink_library().state == "ok"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert netlink_library().state == "missing"
+
+
+def test_throttling_is_read_from_either_version(tmp_path: Path) -> None:
+    assert throttled_seconds(tmp_path) is None
+    write(tmp_path, {"cpu.stat": "nr_periods 5\nnr_throttled 2\nthrottled_time 1500000000\n"})
+    assert throttled_seconds(tmp_path) == pytest.approx(1.5)
+    write(tmp_path, {"cpu.stat": "usage_usec 7\nthrottled_usec 250000\n"})
+    assert throttled_seconds(tmp_path) == pytest.approx(0.25)

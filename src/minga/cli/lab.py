@@ -31,7 +31,7 @@ JitterOption = Annotated[str | None, typer.Option(metavar="TIME", help="How far 
 LossOption = Annotated[str | None, typer.Option(metavar="PART", help="Part of the packets that get lost: 1%.")]
 CpuOption = Annotated[str, typer.Option(metavar="CORES", help="Cores' worth of time of each host: 0.5 or 1,0.5.")]
 LabOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab (default: the newest).")
+    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab, if there are several.")
 ]
 
 
@@ -237,7 +237,10 @@ def _find(name: str | None, *, must: bool) -> Record | None:
         return chosen[0]
     if must and not running:
         raise ConfigError("no lab is running; minga lab up makes one")
-    return running[-1] if running else None
+    if len(running) > 1:  # one of them may be somebody's run: no guessing
+        there = ", ".join(record.name for record in running)
+        raise ConfigError(f"{len(running)} labs are running: {there}. Say which one with --lab")
+    return running[0] if running else None
 
 
 def _host(record: Record, host: str) -> dict[str, Any]:

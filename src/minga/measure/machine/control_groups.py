@@ -11,7 +11,11 @@ from pathlib import Path
 
 from minga.measure.machine.files import ROOT, read
 
-__all__ = ["cpu_groups", "cpu_quota"]
+__all__ = ["cpu_groups", "cpu_quota", "throttled_seconds"]
+
+
+_THROTTLED = {"throttled_time": 1e-9, "throttled_usec": 1e-6}
+"""Names and units in version 1 and version 2."""
 
 
 def cpu_groups(root: Path) -> tuple[int, list[Path]]:
@@ -43,3 +47,12 @@ def cpu_quota(root: Path = ROOT) -> float | None:
         if len(words) == 2 and all(word.isdigit() for word in words):  # no limit: "max" or -1
             quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
+
+
+def throttled_seconds(group: Path) -> float | None:
+    """How long a group's processes have been held back because its time was used up; None where nothing tells."""
+    for line in (read(group / "cpu.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name in _THROTTLED:
+            return int(value) * _THROTTLED[name]
+    return None
