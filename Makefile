@@ -5,11 +5,11 @@ BIN := .venv/bin
 .PHONY: demo test check bench chaos clean environment
 
 demo: environment  ## train the embedded digits on one node and on two, compare, write a report to open
-	rm -rf runs/demo
-	$(BIN)/minga compare digits --nodes 2 --batch 64 --runs runs/demo \
+	rm -rf demo
+	$(BIN)/minga compare digits --nodes 2 --batch 64 --runs demo \
 	  --strategy single --strategy native --strategy ring --strategy halving_doubling \
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
-	$(BIN)/minga report runs/demo/* --out runs/demo/report
+	$(BIN)/minga report demo/* --out demo/report
 
 test: environment  ## every test, on two cores in a few minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -39,5 +39,5 @@ environment: .venv/installed
 	touch $@
 
 clean:  ## remove the environment, caches and run directories
-	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv runs demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
