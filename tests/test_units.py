@@ -10,7 +10,6 @@ from minga.errors import ConfigError
 from minga.units import (
     format_bandwidth,
     format_duration,
-    format_fraction,
     parse_bandwidth,
     parse_duration,
     parse_fraction,
@@ -41,7 +40,7 @@ def test_numbers_are_taken_as_they_are() -> None:
     assert parse_fraction(0.5) == 0.5
 
 
-@pytest.mark.parametrize("text", ["10", "10mb", "10mbps", "fast", "", "mbit", "1.2.3mbit", "-1mbit"])
+@pytest.mark.parametrize("text", ["10", "10mb", "10mbps", "fast", "", "mbit", "1.2.3mbit"])
 def test_what_is_no_bandwidth_is_told_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="such as 10mbit"):
         parse_bandwidth(text)
@@ -72,4 +71,3 @@ def test_formats_are_short() -> None:
     assert format_bandwidth(10e6) == "10mbit"
     assert format_bandwidth(0) == "0gbit"
     assert format_duration(0.0205) == "20.5ms"
-    assert format_fraction(0.01) == "1%"

@@ -22,7 +22,6 @@ __all__ = [
     "Fraction",
     "format_bandwidth",
     "format_duration",
-    "format_fraction",
     "parse_bandwidth",
     "parse_duration",
     "parse_fraction",
@@ -56,7 +55,7 @@ def parse_fraction(value: Any) -> Any:
 def _parse(value: Any, units: Mapping[str, float], ending: str, kind: str, example: str) -> Any:
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(rf"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+){ending}\s*", value.lower().replace("µ", "u"))
+    match = re.fullmatch(rf"\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+){ending}\s*", value.lower().replace("µ", "u"))
     try:
         if match is not None and match[2] in units:
             return float(match[1]) * units[match[2]]
@@ -85,11 +84,6 @@ def format_bandwidth(bits_per_second: float) -> str:
 def format_duration(seconds: float) -> str:
     """`5ms`; `parse_duration` reads it back."""
     return _format(seconds, _DURATIONS)
-
-
-def format_fraction(fraction: float) -> str:
-    """`1%`; `parse_fraction` reads it back."""
-    return f"{100 * fraction:.10g}%"
 
 
 def _format(value: float, units: Mapping[str, float]) -> str:

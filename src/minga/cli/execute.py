@@ -68,7 +68,7 @@ def _network(summary: Summary) -> str:
     parts = []
     if summary.bandwidth_measured is not None:
         asked = f"{format_bandwidth(summary.bandwidth_asked)} asked" if summary.bandwidth_asked else "no limit asked"
-        parts.append(f"bandwidth {asked}, {summary.bandwidth_measured / 1e6:.3g}mbit measured")
+        parts.append(f"bandwidth {asked}, {format_bandwidth(float(f'{summary.bandwidth_measured:.3g}'))} measured")
     if summary.delay_measured is not None:
         asked = format_duration(summary.delay_asked or 0.0)
         parts.append(f"delay {asked} asked, {1000 * summary.delay_measured:.3g}ms measured")

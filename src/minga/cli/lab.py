@@ -31,7 +31,7 @@ JitterOption = Annotated[str | None, typer.Option(metavar="TIME", help="How far 
 LossOption = Annotated[str | None, typer.Option(metavar="PART", help="Part of the packets that get lost: 1%.")]
 CpuOption = Annotated[str, typer.Option(metavar="CORES", help="Cores' worth of time of each host: 0.5 or 1,0.5.")]
 LabOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab, if there are several.")
+    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab; default: the one of minga lab up.")
 ]
 
 
@@ -89,7 +89,10 @@ def up(
 
       minga lab up --hosts 4 --bandwidth 10mbit --delay 5ms
     """
-    with _lab(hosts, cpu, bandwidth=bandwidth, up=uplink, down=down, delay=delay, jitter=jitter, loss=loss) as lab:
+    from minga.lab import registry
+
+    fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
+    with _lab(hosts, cpu, purpose=registry.FOR_PEOPLE, **fields) as lab:
         measured = lab.measure()
         if as_json:
             print(json.dumps({"lab": lab.name, "hosts": lab.hosts, "measured": measured.to_dict()}), flush=True)
@@ -160,6 +163,8 @@ def change(
     assert running is not None
     _host(running, host)
     fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
+    if not any(fields.values()):
+        raise ConfigError("nothing to change; give --bandwidth, --up, --down, --delay, --jitter or --loss")
     adjust_link(running, host, build(LinkOverride, fields))
     if as_json:
         print(json.dumps({"lab": running.name, "host": host, "changed": True}))
@@ -178,13 +183,20 @@ def list_labs(as_json: JsonOption = False) -> None:
 
     running = [record for record in registry.records() if record.alive]
     if as_json:
-        print(json.dumps([{"lab": each.name, "owner": each.owner, "hosts": each.hosts} for each in running]))
+        told = [
+            {"lab": each.name, "owner": each.owner, "purpose": each.purpose, "hosts": each.hosts} for each in running
+        ]
+        print(json.dumps(told))
         return
     if not running:
         Console().print("no lab is running")
     for record in running:
         hosts = ", ".join(f"{name} {place['address']}" for name, place in record.hosts.items())
-        Console().print(f"[bold]{record.name}[/] (process {record.owner}): {hosts}", highlight=False, soft_wrap=True)
+        Console().print(
+            f"[bold]{record.name}[/] ({record.purpose}, process {record.owner}): {hosts}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def clean(
@@ -216,13 +228,13 @@ def _network(**fields: str | None) -> Any:
     return build(Network, {name: value for name, value in fields.items() if value is not None})
 
 
-def _lab(hosts: int, cpu: str, **fields: str | None) -> Lab:
+def _lab(hosts: int, cpu: str, purpose: str = "", **fields: str | None) -> Lab:
     from minga.config import build
     from minga.experiment import Cluster
     from minga.lab import Lab
 
     shares = build(Cluster, {"cpu": cpu}).cpu if cpu else ()
-    return Lab(_network(**fields), hosts, cpu=shares)
+    return Lab(_network(**fields), hosts, cpu=shares, purpose=purpose)
 
 
 def _find(name: str | None, *, must: bool) -> Record | None:
@@ -237,10 +249,13 @@ def _find(name: str | None, *, must: bool) -> Record | None:
         return chosen[0]
     if must and not running:
         raise ConfigError("no lab is running; minga lab up makes one")
-    if len(running) > 1:  # one of them may be somebody's run: no guessing
-        there = ", ".join(record.name for record in running)
-        raise ConfigError(f"{len(running)} labs are running: {there}. Say which one with --lab")
-    return running[0] if running else None
+    for_people = [record for record in running if record.purpose == registry.FOR_PEOPLE]
+    if len(for_people) == 1:
+        return for_people[0]
+    if for_people or must:  # somebody's run, or one of several: no guessing
+        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose told'})" for record in running)
+        raise ConfigError(f"say which lab is meant with --lab; running: {there}")
+    return None
 
 
 def _host(record: Record, host: str) -> dict[str, Any]:

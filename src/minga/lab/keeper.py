@@ -120,6 +120,7 @@ class Keeper:
                 keeper=os.getpid(),
                 keeper_started=started or 0,
                 owner=int(details["owner"]),
+                purpose=str(details["purpose"]),
                 hosts=self._building.hosts,
             )
         )

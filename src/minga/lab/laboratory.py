@@ -70,11 +70,19 @@ class Measured:
 class Lab:
     """A running lab; use it as a context manager."""
 
-    def __init__(self, network: Network, hosts: int, *, cpu: Sequence[float | None] = (), pin: bool = False) -> None:
-        """`cpu`: cores' worth of time of each host (None: no limit); one value holds for all; `pin`: one core each."""
+    def __init__(
+        self, network: Network, hosts: int, *, cpu: Sequence[float | None] = (), pin: bool = False, purpose: str = ""
+    ) -> None:
+        """`cpu`: cores' worth of time of each host (None: no limit); one value holds for all; `pin`: one core each.
+
+        `purpose` is what `minga lab list` says of it.
+        """
         network.check_hosts(hosts)
         if len(cpu) not in (0, 1, hosts):
             raise ConfigError(f"cpu should have one value, or one for each of the {hosts} hosts, not {len(cpu)}")
+        most = os.cpu_count() or 1
+        if any(share is not None and share > most for share in cpu):
+            raise ConfigError(f"cpu should be at most the {most} cores of this machine, not {list(cpu)}")
         self.network = network
         self.name = registry.new_name()
         self.hosts: dict[str, dict[str, Any]] = {}
@@ -82,7 +90,12 @@ class Lab:
         self.switch: dict[str, Any] = {}
         """The place of the switches, which has an address, too."""
         self.emulation = "none"
-        self._order = {"hosts": hosts, "cpu": list(cpu) * (hosts if len(cpu) == 1 else 1), "pin": pin}
+        self._order = {
+            "hosts": hosts,
+            "cpu": list(cpu) * (hosts if len(cpu) == 1 else 1),
+            "pin": pin,
+            "purpose": purpose,
+        }
         self._keeper: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._errors: IO[bytes] | None = None

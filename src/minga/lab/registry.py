@@ -24,6 +24,7 @@ from minga.errors import LabError
 from minga.lab.cpu_shares import groups_named, remove_groups
 
 __all__ = [
+    "FOR_PEOPLE",
     "PREFIX",
     "VARIABLE",
     "Record",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 PREFIX = "minga-lab-"
+FOR_PEOPLE = "minga lab up"
+"""The purpose of a lab that commands may take without asking which one is meant."""
 VARIABLE = "MINGA_LABS"
 """The environment variable in which a lab's owner tells the keeper where the files are."""
 
@@ -55,6 +58,8 @@ class Record:
     """When it began, since process ids are used again."""
     owner: int
     """Process id of whoever made the lab; it ends with it."""
+    purpose: str = ""
+    """What it was made for, in words; `FOR_PEOPLE`: to look around in."""
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By name: address, namespaces, cgroup, cores."""
 

@@ -71,7 +71,9 @@ def _lab_hosts(experiment: Experiment, run: Path) -> Iterator[Hosting]:
 
     cluster = experiment.cluster
     shares = [experiment.cpu_of(host) for host in range(experiment.hosts)]
-    with Lab(cluster.network or Network(), experiment.hosts, cpu=shares, pin=cluster.pin) as lab:
+    with Lab(
+        cluster.network or Network(), experiment.hosts, cpu=shares, pin=cluster.pin, purpose=f"run {run.name}"
+    ) as lab:
         measured = lab.measure()
         (run / "network.json").write_text(json.dumps(measured.to_dict()), encoding="utf-8")
         host_of = {rank: host for host, ranks in zip(lab.hosts, host_ranks(experiment), strict=True) for rank in ranks}

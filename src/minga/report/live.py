@@ -16,7 +16,7 @@ from minga.report.follow import Follower
 from minga.report.numbers import percent, size
 from minga.report.rank_table import rank_table
 
-__all__ = ["LiveView", "PlainView", "RunPanel", "View", "headline", "view_for"]
+__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "headline", "view_for"]
 
 _PLAIN_SECONDS = 5.0
 
@@ -78,12 +78,10 @@ class RunPanel:
         return self._shown
 
 
-class LiveView(View):
-    """A run as it goes on, in a terminal."""
+class OnScreen(View):
+    """What views on a terminal have in common: `_live` is shown as long as the `with` block lasts."""
 
-    def __init__(self, console: Console) -> None:
-        self._panel = RunPanel()
-        self._live = Live(self._panel, console=console, refresh_per_second=8, transient=True)
+    _live: Live
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -93,6 +91,14 @@ class LiveView(View):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.__exit__(kind, error, trace)
+
+
+class LiveView(OnScreen):
+    """A run as it goes on, in a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._panel = RunPanel()
+        self._live = Live(self._panel, console=console, refresh_per_second=8, transient=True)
 
     def begin(self, run: Path, title: str) -> None:
         self._panel.begin(run, title)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from minga.report.follow import Follower
-from minga.report.live import RunPanel, View, headline
+from minga.report.live import OnScreen, RunPanel, View, headline
 from minga.report.numbers import duration
 from minga.study.description import Job, Study
 from minga.study.estimate import Forecast
@@ -75,7 +73,7 @@ class StudyView(View):
         pass
 
 
-class LiveStudyView(StudyView):
+class LiveStudyView(OnScreen, StudyView):
     """A bar over the whole study with the time left; below it, the run of the moment."""
 
     def __init__(self, console: Console) -> None:
@@ -92,15 +90,6 @@ class LiveStudyView(StudyView):
         self._live = Live(Group(self._progress, self._panel), console=console, refresh_per_second=8, transient=True)
         self._standing: Standing | None = None
         self._what = ""
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
 
     def study_begins(self, standing: Standing) -> None:
         self._standing = standing

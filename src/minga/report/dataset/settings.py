@@ -110,10 +110,12 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
 
 
 def bandwidth_text(value: Any, settings: Mapping[str, Any]) -> str:
-    """`10 Mbit/s`; without a shaped network `loopback`."""
+    """`10 Mbit/s`; in a lab without a limit `unlimited`, without a lab `loopback`."""
     if value is not None:
         return shown_value(_BANDWIDTH, value)
-    return "unlimited" if any(path.startswith("cluster.network.") for path in settings) else "loopback"
+    in_lab = settings.get("cluster.cpu") or settings.get("cluster.pin")
+    in_lab = in_lab or any(path.startswith("cluster.network.") for path in settings)
+    return "unlimited" if in_lab else "loopback"
 
 
 def shown_value(path: str, value: Any) -> str:

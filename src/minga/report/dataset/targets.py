@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run
 from minga.report.dataset.statistics import Spread
@@ -66,6 +67,8 @@ def choose_target(dataset: Dataset, wanted: float | None) -> Target | None:
         return None
     metric = next((name for name in names if name != "loss"), "loss")
     if wanted is not None:
+        if metric == "accuracy" and not 0 < wanted <= 1:
+            raise UsageError(f"--target {wanted:g} is no accuracy: it is a part of 1, such as 0.95")
         return Target(metric, wanted, "as asked for")
     best = [_best(group, metric) for group in dataset.groups]
     if any(value is None for value in best):

@@ -19,7 +19,8 @@ def subject(dataset: Dataset, group: Group) -> str:
     differs = "cluster.network.bandwidth" in dataset.telling
     common = group.bandwidth is not None and dataset.telling in ([], ["cluster.nodes"])
     if (differs and (group.nodes > 1 or group.bandwidth is not None)) or common:
-        place = "on loopback" if group.bandwidth_text == "loopback" else f"at {group.bandwidth_text}"
+        places = {"loopback": "on loopback", "unlimited": "on an unlimited network"}
+        place = places.get(group.bandwidth_text, f"at {group.bandwidth_text}")
         words += f" {place}"
     if "strategy" in dataset.telling and not (group.nodes == 1 and group.strategy == "single"):
         words += f" with {strategy_name(group)}"
