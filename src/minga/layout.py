@@ -41,6 +41,16 @@ class Layout:
     def length(self) -> int:
         return self.places[-1].stop if self.places else 0
 
+    def shapes(self, start: int, stop: int) -> list[tuple[int, ...]]:
+        """The layers between two positions of the vector; one that is cut by them counts as one dimension."""
+        shapes: list[tuple[int, ...]] = []
+        for place in self.places:
+            low, high = max(place.start, start), min(place.stop, stop)
+            if low < high:
+                whole = (low, high) == (place.start, place.stop)
+                shapes.append(tuple(place.shape) if whole else (high - low,))
+        return shapes
+
     def buckets(self, elements: int) -> list[range]:
         """Ranges of indices into `places`, of about `elements` each, from the last layer to the first.
 

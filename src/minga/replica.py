@@ -152,6 +152,18 @@ class Replica:
             bucket.pending = None
         self._next_bucket = 0
 
+    def hand_over_momentum(self) -> float:
+        """SGD's momentum, which the optimizer has no longer: somebody else accumulates it from now on."""
+        factors = {float(group.get("momentum", 0)) for group in self.optimizer.param_groups}
+        if not isinstance(self.optimizer, torch.optim.SGD) or len(factors) > 1:
+            raise WorkloadError(
+                f"momentum correction is for SGD with one momentum, not for {type(self.optimizer).__name__}; "
+                "leave momentum_correction out"
+            )
+        for group in self.optimizer.param_groups:
+            group["momentum"] = 0.0
+        return factors.pop()
+
     # --- for parameter servers ----------------------------------------------------------------------------------
 
     def shards(self, servers: int) -> list[slice]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minga import Cluster, Experiment, Training
-from minga.codecs import CODECS, BFloat16, Codec, Half, Plain
+from minga.codecs import CODECS, BFloat16, Codec, Half, Plain, Stream
 from minga.comm import all_reduce_mean
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
@@ -17,10 +17,11 @@ from minga.testing.problems import blobs
 @pytest.mark.parametrize(("codec", "precision"), [(Plain(), 0.0), (Half(), 2**-11), (BFloat16(), 2**-8)])
 def test_what_is_decoded_is_what_was_encoded_to_the_codecs_precision(codec: Codec, precision: float) -> None:
     vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    encoded, decoded = codec.encode(vector), torch.empty_like(vector)
-    space = codec.encoded_like(vector)
+    stream = Stream.of(vector)
+    encoded, decoded = codec.encode(vector, stream), torch.empty_like(vector)
+    space = codec.encoded_like(vector, stream)
     assert (encoded.shape, encoded.dtype) == (space.shape, space.dtype)
-    codec.decode(encoded, decoded)
+    codec.decode(encoded, decoded, stream)
     assert bool(((decoded - vector).abs() <= precision * vector.abs()).all())
 
 

@@ -5,12 +5,13 @@ A new codec is a file here and a line in `CODECS`.
 
 from __future__ import annotations
 
-from minga.codecs.base import Codec
+from minga.codecs.base import BiasedCodec, Codec
 from minga.codecs.half import BFloat16, Half
 from minga.codecs.plain import Plain
+from minga.codecs.stream import Stream
 from minga.spec import Preset, register
 
-__all__ = ["CODECS", "BFloat16", "Codec", "Half", "Plain"]
+__all__ = ["CODECS", "BFloat16", "BiasedCodec", "Codec", "Half", "Plain", "Stream"]
 
 CODECS: dict[str, Preset] = {
     "none": Preset(Plain),

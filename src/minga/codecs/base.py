@@ -3,35 +3,110 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from minga.codecs.stream import Stream
 from minga.spec import Named
 
-__all__ = ["Codec"]
+__all__ = ["BiasedCodec", "Codec"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(Named, ABC):
     """How a vector is squeezed before it is sent.
 
-    The encoded form of the codecs here can be added up as it is, so a collective can run on it.
+    `encode` makes a 1-D tensor of a size that depends only on the vector's length, type and layers; `decode` undoes
+    it, with the same bits on every rank. What a codec remembers between vectors is in the `Stream`.
     """
 
     kind = "codec"
+
     changes_form: ClassVar[bool] = True
     """False where the encoded vector is the vector itself."""
 
-    @abstractmethod
-    def encode(self, vector: Tensor) -> Tensor:
-        """What goes over the wire; may be `vector` itself when nothing is squeezed."""
+    linear: ClassVar[bool] = False
+    """Whether sums of encoded vectors are encoded sums, so that any collective can add them up on the way. The others
+    are sent to everybody, who decodes and averages them."""
+
+    faithful: ClassVar[bool] = True
+    """Whether a single encoded vector is close to the vector, so that parameters can travel in it. The others are for
+    what is sent again and again, gradients and differences, where what is left out can follow later."""
+
+    biased: ClassVar[bool] = False
+    """Whether it errs in one direction, and so needs error feedback."""
+
+    @property
+    def corrects_momentum(self) -> bool:
+        """Whether momentum is accumulated here, before what is sent is chosen, instead of in the optimizer."""
+        return False
 
     @abstractmethod
-    def decode(self, encoded: Tensor, into: Tensor) -> None:
-        """Undo `encode`, writing to `into`."""
+    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
+        """What goes over the wire; may be `vector` itself when nothing is squeezed. `vector` is left as it is."""
+
+    def encode_once(self, vector: Tensor, stream: Stream) -> Tensor:
+        """As `encode`, for callers that themselves keep what was left out, as differences do."""
+        return self.encode(vector, stream)
 
     @abstractmethod
-    def encoded_like(self, vector: Tensor) -> Tensor:
-        """Space for receiving what `encode` makes of a vector like this one."""
+    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+        """Undo `encode`, writing to `into`; of the stream, only the shapes and the shared seed are looked at."""
+
+    @abstractmethod
+    def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
+        """Space for receiving what `encode` makes of a vector like this one: its size is the size on the wire."""
+
+    def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
+        """For linear codecs: `vector` becomes its mean over ranks, by adding up encoded vectors over them."""
+        assert self.linear, f"{type(self).__name__} can't be added up"
+        encoded = self.encode(vector / ranks if self.changes_form else vector.div_(ranks), stream)
+        add_up(encoded)
+        self.decode(encoded, vector, stream)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasedCodec(Codec):
+    """A codec that leaves something out: what it left out is added to the next vector (Seide et al., 2014).
+
+    With this error feedback everything arrives in the end (Stich & Karimireddy, arXiv:1909.05350); without it, what
+    is always left out is never learnt.
+    """
+
+    biased: ClassVar[bool] = True
+
+    feedback: bool = True
+    """Add what was left out to the next vector; false only to see what happens without."""
+
+    @abstractmethod
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
+        """What goes over the wire for this vector alone."""
+
+    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
+        owed = self.add_residual(vector, stream)
+        encoded = self.compress(owed, stream)
+        if self.feedback:
+            sent = torch.empty_like(owed)
+            self.decode(encoded, sent, stream)
+            self.keep_residual(owed, sent, stream)
+        stream.count += 1
+        return encoded
+
+    def encode_once(self, vector: Tensor, stream: Stream) -> Tensor:
+        encoded = self.compress(vector, stream)
+        stream.count += 1
+        return encoded
+
+    def add_residual(self, vector: Tensor, stream: Stream) -> Tensor:
+        """The vector together with what is still owed."""
+        if not self.feedback or stream.residual is None:
+            return vector
+        return vector + stream.residual
+
+    def keep_residual(self, owed: Tensor, sent: Tensor, stream: Stream) -> None:
+        """Remember what was not sent."""
+        stream.residual = owed - sent

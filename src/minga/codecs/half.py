@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
+from minga.codecs.stream import Stream
 
 __all__ = ["BFloat16", "Half"]
 
@@ -17,15 +18,16 @@ __all__ = ["BFloat16", "Half"]
 class Half(Codec):
     """IEEE 16-bit floats on the wire: 11 bits of precision, values up to 65,504."""
 
+    linear: ClassVar[bool] = True
     dtype: ClassVar[torch.dtype] = torch.float16
 
-    def encode(self, vector: Tensor) -> Tensor:
+    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector.to(self.dtype)
 
-    def decode(self, encoded: Tensor, into: Tensor) -> None:
+    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         into.copy_(encoded)
 
-    def encoded_like(self, vector: Tensor) -> Tensor:
+    def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
         return torch.empty_like(vector, dtype=self.dtype)
 
 

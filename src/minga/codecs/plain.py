@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
+from minga.codecs.stream import Stream
 
 __all__ = ["Plain"]
 
@@ -18,13 +19,14 @@ class Plain(Codec):
     """Values travel as they are."""
 
     changes_form: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
 
-    def encode(self, vector: Tensor) -> Tensor:
+    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector
 
-    def decode(self, encoded: Tensor, into: Tensor) -> None:
+    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         if encoded is not into:
             into.copy_(encoded)
 
-    def encoded_like(self, vector: Tensor) -> Tensor:
+    def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
         return torch.empty_like(vector)

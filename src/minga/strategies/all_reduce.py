@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
+from minga.codecs.stream import Stream
 from minga.comm import COLLECTIVES, Transport, all_reduce_mean
 from minga.comm.collectives import Collective, two_level
 from minga.config import FieldError
@@ -44,13 +45,21 @@ class AllReduce(Strategy):
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         replica.cut_buckets(self.bucket_bytes)
+        momentum = replica.hand_over_momentum() if self.codec.corrects_momentum and comm.size > 1 else 0.0
+        for bucket in replica.buckets:
+            self._stream(replica, bucket).momentum = momentum
+
+    def _stream(self, replica: Replica, bucket: Bucket) -> Stream:
+        places = slice(bucket.places[0].start, bucket.places[-1].stop)
+        return self.stream(replica, f"gradients of bucket {bucket.index}", places)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         if replica.weight != 1.0:
             bucket.gradients.mul_(replica.weight)
         if comm.size > 1:
+            stream = self._stream(replica, bucket)
             bucket.pending = comm.start(
-                lambda background: all_reduce_mean(background, bucket.gradients, self._function(), self.codec)
+                lambda background: all_reduce_mean(background, bucket.gradients, self._function(), self.codec, stream)
             )
 
     def step(self, replica: Replica, comm: Transport) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
+from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean, broadcast
 from minga.layout import Bucket
 from minga.replica import Replica
@@ -47,6 +49,16 @@ class Strategy(Named, ABC):
     def finish(self, replica: Replica, comm: Transport) -> None:
         """After the last step, on the ranks that train; afterwards all replicas agree. Default: their mean."""
         all_reduce_mean(comm, replica.parameters)
+
+    def stream(self, replica: Replica, name: str = "main", part: slice | None = None) -> Stream:
+        """What the codec remembers of one kind of vector: of the length of `part` of the parameters (None: all)."""
+        streams: dict[str, Stream] = replica.state.setdefault("streams", {})
+        if name not in streams:
+            start, stop, _ = (part or slice(None)).indices(replica.layout.length)
+            # Names count, so that two streams of a rank don't draw the same random numbers.
+            seed = zlib.crc32(name.encode())
+            streams[name] = Stream(tuple(replica.layout.shapes(start, stop)), seed=seed, rank=replica.rank)
+        return streams[name]
 
     @property
     def server_ranks(self) -> int:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
+from minga.codecs.public_copy import PublicCopy
+from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
 from minga.config import FieldError
 from minga.errors import PeerTimeout
@@ -89,38 +91,53 @@ class ParameterServer(Strategy):
     def lockstep(self, replica: Replica) -> bool:
         return self.bound == 0
 
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        if self.codec.corrects_momentum:
+            # Servers too: their optimizer is a copy of this one.
+            momentum = replica.hand_over_momentum()
+            for server, part in enumerate(replica.shards(self.servers)):
+                self._push_stream(replica, server, part).momentum = momentum
+
     def step(self, replica: Replica, comm: Transport) -> None:
         if self.bound == 0 and replica.weight != 1.0:
             replica.gradients.mul_(replica.weight)
         self._push_and_pull(replica, comm, _PUSH)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
-        """Everybody takes the servers' parameters, once the last worker is done."""
+        """Everybody takes the servers' parameters as they are, once the last worker is done."""
         self._push_and_pull(replica, comm, _FINISH)
+
+    def _push_stream(self, replica: Replica, server: int, part: slice) -> Stream:
+        return self.stream(replica, f"gradients for server {server}", part)
 
     def _push_and_pull(self, replica: Replica, comm: Transport, kind: float) -> None:
         header = torch.tensor([kind, replica.fill, *replica.learning_rates], dtype=torch.float64)
         first = comm.size - self.servers
-        arrivals: list[tuple[Pending, Tensor, Tensor]] = []
+        differences = self.codec.changes_form and kind == _PUSH
+        arrivals: list[tuple[Pending, Tensor, PublicCopy | None]] = []
         sends: list[Pending] = []
-        for server, part in enumerate(replica.shards(self.servers), start=first):
-            into = replica.parameters[part]
-            landing = self.codec.encoded_like(into) if self.codec.changes_form else into
-            arrivals.append((comm.ireceive(landing, server, _PARAMETERS), landing, into))
+        for server, part in enumerate(replica.shards(self.servers)):
+            stream, into = self._push_stream(replica, server, part), replica.parameters[part]
+            copy = PublicCopy(into, self.codec, stream) if differences else None
+            landing = into if copy is None else copy.landing()
+            arrivals.append((comm.ireceive(landing, first + server, _PARAMETERS), landing, copy))
             if kind == _PUSH:
-                sends.append(comm.isend(self.codec.encode(replica.gradients[part]), server, _GRADIENTS))
+                gradients = self.codec.encode(replica.gradients[part], stream)
+                sends.append(comm.isend(gradients, first + server, _GRADIENTS))
             # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
             # while another worker's is complete.
-            sends.append(comm.isend(header, server, _HEADER))
+            sends.append(comm.isend(header, first + server, _HEADER))
         for pending in sends:
             pending.wait()
-        for pending, landing, into in arrivals:
+        for pending, landing, copy in arrivals:
             pending.wait(_PATIENCE if kind == _FINISH or self.bound > 0 else 1.0)
-            self.codec.decode(landing, into)
+            if copy is not None:
+                copy.apply(landing)
 
     def serve(self, replica: Replica, comm: Transport) -> None:
         part = replica.shards(self.servers)[comm.rank - (comm.size - self.servers)]
-        server = _Server(self, replica.shard(part), comm)
+        server = _Server(self, replica.shard(part), comm, tuple(replica.layout.shapes(part.start, part.stop)))
         server.run()
         replica.notes["staleness"] = dict(sorted(server.staleness.items()))
         replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
@@ -129,14 +146,22 @@ class ParameterServer(Strategy):
 class _Server:
     """One server: its shard, and what it knows of each worker."""
 
-    def __init__(self, strategy: ParameterServer, shard: Shard, comm: Transport) -> None:
+    def __init__(
+        self, strategy: ParameterServer, shard: Shard, comm: Transport, shapes: tuple[tuple[int, ...], ...]
+    ) -> None:
         self._strategy = strategy
         self._codec: Codec = strategy.codec
         self._shard = shard
         self._comm = comm
         self._workers = comm.size - strategy.servers
         self._header = torch.empty(2 + len(shard.learning_rates), dtype=torch.float64)
-        self._inbox = [self._codec.encoded_like(shard.parameters) for _ in range(self._workers)]
+        # Which of a worker's streams doesn't matter for decoding: only the shapes do.
+        self._streams = [Stream(shapes, seed=worker, rank=comm.rank) for worker in range(self._workers)]
+        self._inbox = [self._codec.encoded_like(shard.parameters, stream) for stream in self._streams]
+        self._known: list[PublicCopy] = []
+        """What each worker has of the parameters, where they are sent as differences."""
+        if self._codec.changes_form:
+            self._known = [PublicCopy(shard.parameters.clone(), self._codec, stream) for stream in self._streams]
         self._coming: dict[int, Pending] = {}
         self._replies: dict[int, Pending] = {}
         self._clock = [0] * self._workers
@@ -172,7 +197,7 @@ class _Server:
                 self._waiting.add(worker)
             self._answer()
         for worker in range(self._workers):
-            self._send_parameters(worker)
+            self._send_parameters(worker, as_they_are=True)
         for reply in self._replies.values():
             reply.wait()
 
@@ -214,7 +239,7 @@ class _Server:
         self._shard.gradients.zero_()
         decoded = torch.empty_like(self._shard.gradients)
         for worker, count in sorted(self._arrived.items()):
-            self._codec.decode(self._inbox[worker], decoded)
+            self._codec.decode(self._inbox[worker], decoded, self._streams[worker])
             self._shard.gradients.add_(decoded, alpha=count / total)
         self._shard.update(share=total)
         self._version += 1
@@ -232,11 +257,14 @@ class _Server:
             case "inverse":
                 return fill / max(self._workers, 1 + behind)
 
-    def _send_parameters(self, worker: int) -> None:
+    def _send_parameters(self, worker: int, *, as_they_are: bool = False) -> None:
         previous = self._replies.pop(worker, None)
         if previous is not None:
             previous.wait()
-        outgoing = self._codec.encode(self._shard.parameters)
-        if outgoing is self._shard.parameters and self._strategy.bound > 0:
-            outgoing = outgoing.clone()  # the next update may come before this worker has them
+        parameters = self._shard.parameters
+        if self._known and not as_they_are:
+            outgoing = self._known[worker].encode(parameters)
+        else:
+            # The next update may come before this worker has them.
+            outgoing = parameters.clone() if self._strategy.bound > 0 else parameters
         self._replies[worker] = self._comm.isend(outgoing, worker, _PARAMETERS)

@@ -58,6 +58,8 @@ class Switch(Strategy):
         if not 0 <= self.improvement < 1:
             raise FieldError(("improvement",), f"should be 0 or more and below 1, not {self.improvement:g}")
         self._second()  # its own checks
+        if self.codec.corrects_momentum:
+            raise FieldError(("codec",), "can't correct momentum across a switch; leave momentum_correction out")
 
     def _first(self) -> AllReduce:
         return AllReduce(collective=self.collective, codec=self.codec)

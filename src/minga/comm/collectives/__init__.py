@@ -13,8 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from minga.codecs.base import Codec
-from minga.codecs.plain import Plain
+from minga.comm.collectives.averaging import all_reduce_mean
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
 from minga.comm.collectives.native import native
@@ -49,18 +48,6 @@ COLLECTIVES: dict[str, Collective] = {
     "mesh": mesh,
     "two_level": two_level,
 }
-
-_PLAIN = Plain()
-
-
-def all_reduce_mean(comm: Transport, vector: Tensor, collective: Collective = ring, codec: Codec = _PLAIN) -> None:
-    """`vector` becomes its mean over all ranks, in place; on the wire it has the codec's form."""
-    if comm.size == 1:
-        return
-    vector.div_(comm.size)  # before adding, so that a sum of 16-bit floats can't overflow
-    encoded = codec.encode(vector)
-    collective(comm, encoded)
-    codec.decode(encoded, vector)
 
 
 def all_reduce_sum(comm: Transport, *values: float) -> list[float]:
