@@ -30,7 +30,7 @@ def test_the_real_thing_is_exact() -> None:
 
 
 def test_without_the_divisor_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_sum(comm: Transport, vector: torch.Tensor, collective: object, codec: object) -> None:
+    def only_sum(comm: Transport, vector: torch.Tensor, collective: object, codec: object, stream: object) -> None:
         minga.comm.collectives.ring(comm, vector)
 
     monkeypatch.setattr(module, "all_reduce_mean", only_sum)
