@@ -8,6 +8,7 @@ The model's own tensors are views into the two vectors, so that sharding, sendin
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -163,6 +164,13 @@ class Replica:
         for group in self.optimizer.param_groups:
             group["momentum"] = 0.0
         return factors.pop()
+
+    def fragments(self, number: int) -> list[slice]:
+        """The flat vector in about equal parts, cut between layers; parts may be empty where layers are few."""
+        borders = [0, *(place.stop for place in self.layout.places)]
+        marks = [self.layout.length * part // number for part in range(number + 1)]
+        cuts = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
+        return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
 
     # --- for parameter servers ----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: R
 
     def test(together: Transport) -> None:
         """Agree on buffers, then look how good the model is."""
-        with journal.evaluation(order.progress, together) as metrics:
+        with journal.evaluation(order.progress, together) as metrics, strategy.as_one(replica, together):
             agree_on_buffers(replica.model, together)
             metrics.update(evaluate(workload, replica, together, trainee.device))
 

@@ -37,6 +37,10 @@ class _Job(Pending):
             raise self._error
         return self._rank
 
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
 
 class BackgroundThread:
     """Runs jobs one after the other in a daemon thread (one that never keeps a failing process alive)."""

@@ -100,5 +100,9 @@ class _Timed(Pending):
         with self._waiting():
             return self._inner.wait(patience)
 
+    @property
+    def done(self) -> bool:
+        return self._inner.done
+
     def cancel(self) -> None:
         self._inner.cancel()

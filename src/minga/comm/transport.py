@@ -31,6 +31,11 @@ class Pending(ABC):
         are testing the model, a fast worker's at the end for the slowest one.
         """
 
+    @property
+    def done(self) -> bool:
+        """Whether `wait()` would return or raise at once; known of jobs that `Transport.start` runs."""
+        raise UnsupportedError(f"a {type(self).__name__} can't tell whether it is done")
+
     def cancel(self) -> None:
         """Give up a receive that nobody will send to any more."""
         raise UnsupportedError(f"a {type(self).__name__} can't be cancelled")
@@ -44,6 +49,10 @@ class Done(Pending):
 
     def wait(self, patience: float = 1.0) -> int:
         return self._source
+
+    @property
+    def done(self) -> bool:
+        return True
 
     def cancel(self) -> None:
         pass
@@ -142,6 +151,10 @@ class _InGroup(Pending):
 
     def wait(self, patience: float = 1.0) -> int:
         return self._ranks.index(self._inner.wait(patience))
+
+    @property
+    def done(self) -> bool:
+        return self._inner.done
 
     def cancel(self) -> None:
         self._inner.cancel()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
@@ -27,6 +30,9 @@ class Strategy(Named, ABC):
     """
 
     kind = "strategy"
+
+    replicas_differ: ClassVar[bool] = False
+    """Whether the replicas of ranks that are in step may differ between steps."""
 
     codec: Codec = field(default_factory=Plain)
     """The form that vectors have on the wire."""
@@ -59,6 +65,19 @@ class Strategy(Named, ABC):
             seed = zlib.crc32(name.encode())
             streams[name] = Stream(tuple(replica.layout.shapes(start, stop)), seed=seed, rank=replica.rank)
         return streams[name]
+
+    @contextlib.contextmanager
+    def as_one(self, replica: Replica, together: Transport) -> Iterator[None]:
+        """Around an evaluation on the way: meanwhile every replica is what all would agree on now, their mean."""
+        if not self.replicas_differ or together.size == 1:
+            yield
+            return
+        own = replica.parameters.clone()
+        all_reduce_mean(together, replica.parameters)
+        try:
+            yield
+        finally:
+            replica.parameters.copy_(own)
 
     @property
     def server_ranks(self) -> int:

@@ -115,12 +115,28 @@ class TransportConformance:
             jobs = [comm.start(lambda _, number=number: done.append(number)) for number in range(5)]  # type: ignore[misc]
             for job in jobs:
                 job.wait()
+            assert all(job.done for job in jobs)
             failing = comm.start(lambda _: int("no number"))  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="no number"):
                 failing.wait()
             return done
 
         assert self.run(1, body) == [[0, 1, 2, 3, 4]]
+
+    def test_a_background_job_tells_whether_it_is_done(self) -> None:
+        def body(comm: Transport) -> list[bool]:
+            value, early = torch.zeros(1), True
+            if comm.rank == 0:
+                job = comm.start(lambda background: [background.receive(value, 1), None][1])  # type: ignore[arg-type]
+                early = job.done  # the other rank has not got the word yet
+                comm.send(value, 1)
+                job.wait()
+                return [early, job.done]
+            comm.receive(value, 0)
+            comm.start(lambda background: background.send(value, 0)).wait()
+            return []
+
+        assert self.run(2, body)[0] == [False, True]
 
     def test_a_group_numbers_its_ranks_from_zero(self) -> None:
         def body(comm: Transport) -> Any:

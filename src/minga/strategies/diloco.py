@@ -1,0 +1,116 @@
+"""DiLoCo: many inner steps alone, then an outer optimizer moves the common point along the mean movement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from minga.comm import COLLECTIVES, Transport
+from minga.config import FieldError
+from minga.replica import Replica
+from minga.strategies.base import Strategy
+from minga.strategies.movement import Movement
+
+__all__ = ["DiLoCo"]
+
+_KEY = "diloco"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiLoCo(Strategy):
+    """Inner steps with the workload's optimizer, outer steps with Nesterov momentum (Douillard et al., arXiv:2311.08105).
+
+    The mean movement of all replicas over `period` steps is an outer gradient, with which SGD with Nesterov momentum
+    moves the point where all agree. Streaming (arXiv:2501.18512): with several `fragments` the layers are exchanged in
+    turns, so that the network never has more to carry than a fragment, and with `overlap` each exchange has this many
+    steps of time while computing goes on. A peer that fails ends the period for everybody; what the others have learnt
+    since the last exchange is still in their replicas.
+    """
+
+    replicas_differ: ClassVar[bool] = True
+
+    period: int = 32
+    """Inner steps between two outer steps of the same parameters."""
+
+    outer_learning_rate: float = 0.7
+    """How far the common point follows the mean movement."""
+
+    outer_momentum: float = 0.9
+    """Nesterov momentum of the outer optimizer (0: none)."""
+
+    fragments: int = 1
+    """Parts of the parameters that are exchanged one after the other, evenly spread over the period."""
+
+    overlap: int = 0
+    """Steps that an exchange may take while computing goes on (0: wait for it)."""
+
+    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    """How a vector is added up over the ranks."""
+
+    def check(self) -> None:
+        for name, least in {"period": 1, "fragments": 1, "overlap": 0}.items():
+            if getattr(self, name) < least:
+                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        if self.fragments > self.period:
+            raise FieldError(("fragments",), f"should be at most the period ({self.period}), not {self.fragments}")
+        if self.overlap >= self.period:
+            raise FieldError(("overlap",), f"should be less than the period ({self.period}), not {self.overlap}")
+        if not 0 < self.outer_learning_rate <= 10:
+            raise FieldError(
+                ("outer_learning_rate",), f"should be above 0 and at most 10, not {self.outer_learning_rate:g}"
+            )
+        if not 0 <= self.outer_momentum < 1:
+            raise FieldError(("outer_momentum",), f"should be 0 or more and below 1, not {self.outer_momentum:g}")
+        if self.codec.corrects_momentum:
+            raise FieldError(
+                ("codec",), "corrects momentum of gradients, which inner steps don't exchange; use it with allreduce or ps"
+            )
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        parts = [part for part in replica.fragments(self.fragments) if part.start < part.stop]
+        replica.state[_KEY] = {
+            "movements": [
+                Movement.of(replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part))
+                for number, part in enumerate(parts)
+            ]
+        }
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if replica.fill:  # momentum alone should not move a replica that had no samples
+            replica.update()
+        movements: list[Movement] = replica.state[_KEY]["movements"]
+        collective = COLLECTIVES[self.collective]
+        for number, movement in enumerate(movements):
+            # The last fragment's turn is at the end of the period, the others' evenly before it.
+            turn = (replica.step + self.period * (len(movements) - 1 - number) // len(movements)) % self.period
+            if turn == self.overlap and movement.moved is not None:
+                movement.complete(replica.parameters, lambda mean, own=movement: self._outer(mean, own))  # type: ignore[misc]
+            if turn == 0 and self.overlap and comm.size > 1:
+                movement.begin(replica.parameters, comm, collective, self.codec)
+            elif turn == 0:
+                movement.average(
+                    replica.parameters,
+                    comm,
+                    collective,
+                    self.codec,
+                    lambda mean, own=movement: self._outer(mean, own),  # type: ignore[misc]
+                )
+
+    def _outer(self, mean: Tensor, movement: Movement) -> Tensor:
+        """Nesterov: the step that follows the velocity as it will be."""
+        if not self.outer_momentum:
+            return mean * self.outer_learning_rate
+        if movement.velocity is None:
+            movement.velocity = mean.clone()
+        else:
+            movement.velocity.mul_(self.outer_momentum).add_(mean)
+        return (mean + self.outer_momentum * movement.velocity).mul_(self.outer_learning_rate)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        """Everybody takes the mean of where the replicas are, without another outer step."""
+        state: dict[str, Any] = replica.state[_KEY]
+        for movement in state["movements"]:
+            movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)

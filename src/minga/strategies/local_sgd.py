@@ -1,0 +1,122 @@
+"""Local SGD: replicas train alone for some steps, then take the mean of their parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from minga.comm import COLLECTIVES, Transport
+from minga.config import FieldError
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.strategies.all_reduce import AllReduce
+from minga.strategies.base import Strategy
+from minga.strategies.movement import Movement
+
+__all__ = ["LocalSGD"]
+
+_KEY = "local_sgd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSGD(Strategy):
+    """Average parameters every `period` steps (Stich, arXiv:1805.09767), if wanted while the next period computes.
+
+    Replicas exchange their movement since the last averaging, so that any codec can be used. With `overlap` the mean
+    of one period arrives during the next one and replaces the movement that it is the mean of, while what was learnt
+    meanwhile stays (as in CoCoD-SGD, Shen et al., arXiv:1906.12043): nobody waits as long as an exchange takes less
+    time than a period. With period 1 and no overlap it is all-reduce, exactly. A peer that fails ends the period for
+    everybody; what the others have learnt since the last averaging is still in their replicas.
+    """
+
+    replicas_differ: ClassVar[bool] = True
+
+    period: int = 8
+    """Local steps between two averagings."""
+
+    overlap: bool = False
+    """Exchange one period's movement while the next period computes."""
+
+    post_local: int = 0
+    """Steps at the beginning in which gradients are averaged instead (post-local SGD, Lin et al., arXiv:1808.07217)."""
+
+    growth: float = 1.0
+    """The period is multiplied by this every `growth_steps` steps: above 1 it grows, below 1 it shrinks."""
+
+    growth_steps: int = 100
+    """Steps after which the period changes, if growth is not 1."""
+
+    longest: int = 256
+    """A growing period ends here."""
+
+    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    """How a vector is added up over the ranks."""
+
+    def check(self) -> None:
+        for name, least in {"period": 1, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
+            if getattr(self, name) < least:
+                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        if not 0.01 <= self.growth <= 100:
+            raise FieldError(("growth",), f"should be between 0.01 and 100, not {self.growth:g}")
+        if self.codec.corrects_momentum:
+            raise FieldError(
+                ("codec",), "corrects momentum of gradients, which local steps don't exchange; use it with allreduce or ps"
+            )
+
+    def period_at(self, step: int) -> int:
+        """The period that begins after this step."""
+        if self.growth == 1:
+            return self.period
+        changes = max(0, step - self.post_local) // self.growth_steps
+        # As a logarithm, since the power itself may be too large for a float.
+        grown = math.log(self.period) + changes * math.log(self.growth)
+        return max(1, round(math.exp(min(grown, math.log(max(self.longest, self.period))))))
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        self._together().start(replica, comm)
+        replica.state[_KEY] = {"movement": None, "next": self.post_local + self.period_at(self.post_local)}
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        if self._in_step(replica.step):
+            self._together().gradient_ready(replica, bucket, comm)
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        state: dict[str, Any] = replica.state[_KEY]
+        if self._in_step(replica.step):
+            self._leave(replica, comm)
+            self._together().step(replica, comm)
+            state["next"] = replica.step + self.period_at(replica.step)
+            return
+        if state["movement"] is None:
+            state["movement"] = Movement.of(replica.parameters, slice(None), self.stream(replica, "movement"))
+        if replica.fill:  # momentum alone should not move a replica that had no samples
+            replica.update()
+        if replica.step >= state["next"]:
+            self._exchange(replica, comm, state["movement"])
+            state["next"] = replica.step + self.period_at(replica.step)
+
+    def _exchange(self, replica: Replica, comm: Transport, movement: Movement) -> None:
+        collective = COLLECTIVES[self.collective]
+        if self.overlap and comm.size > 1:
+            movement.complete(replica.parameters)
+            movement.begin(replica.parameters, comm, collective, self.codec)
+        else:
+            movement.average(replica.parameters, comm, collective, self.codec)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        self._leave(replica, comm)
+
+    def _leave(self, replica: Replica, comm: Transport) -> None:
+        """End local training: all replicas agree."""
+        movement: Movement | None = replica.state[_KEY]["movement"]
+        if movement is not None:
+            movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
+            replica.state[_KEY]["movement"] = None
+
+    def _together(self) -> AllReduce:
+        return AllReduce(collective=self.collective, codec=self.codec)
+
+    def _in_step(self, step: int) -> bool:
+        """Whether gradients are averaged in this step."""
+        return step <= self.post_local or (not self.overlap and self.period_at(step - 1) == 1)
