@@ -22,7 +22,7 @@ ALLOWED = {
     "config": {"errors"},
     "spec": {"config", "errors", "user_files"},
     "toml_files": {"config", "errors"},
-    "codecs": {"spec"},
+    "codecs": {"config", "spec"},
     "comm": {"codecs", "errors"},
     "layout": {"comm"},
     "sliced_optimizer": {"layout"},

@@ -61,6 +61,10 @@ class Codec(Named, ABC):
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
         """Space for receiving what `encode` makes of a vector like this one: its size is the size on the wire."""
 
+    def encoded_bytes(self, vector: Tensor, stream: Stream) -> int:
+        """Bytes on the wire for a vector like this one."""
+        return self.encoded_like(vector, stream).nbytes
+
     def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
         """For linear codecs: `vector` becomes its mean over ranks, by adding up encoded vectors over them."""
         assert self.linear, f"{type(self).__name__} can't be added up"
@@ -86,13 +90,17 @@ class BiasedCodec(Codec):
     def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         """What goes over the wire for this vector alone."""
 
+    def compress_to_mean(
+        self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
+    ) -> tuple[Tensor, Tensor]:
+        """For linear codecs: what this rank gave for its vector, and what all gave in the mean, both encoded."""
+        raise NotImplementedError(f"{type(self).__name__} can't be added up")
+
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
-        owed = self.add_residual(vector, stream)
+        owed = self.owe(vector, stream)
         encoded = self.compress(owed, stream)
         if self.feedback:
-            sent = torch.empty_like(owed)
-            self.decode(encoded, sent, stream)
-            self.keep_residual(owed, sent, stream)
+            self.settle(owed, encoded, stream)
         stream.count += 1
         return encoded
 
@@ -101,12 +109,26 @@ class BiasedCodec(Codec):
         stream.count += 1
         return encoded
 
-    def add_residual(self, vector: Tensor, stream: Stream) -> Tensor:
-        """The vector together with what is still owed."""
-        if not self.feedback or stream.residual is None:
-            return vector
-        return vector + stream.residual
+    def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
+        owed = self.owe(vector, stream)
+        given, mean = self.compress_to_mean(owed, ranks, stream, add_up)
+        if self.feedback:
+            self.settle(owed, given, stream)
+        stream.count += 1
+        self.decode(mean, vector, stream)
 
-    def keep_residual(self, owed: Tensor, sent: Tensor, stream: Stream) -> None:
-        """Remember what was not sent."""
-        stream.residual = owed - sent
+    def owe(self, vector: Tensor, stream: Stream) -> Tensor:
+        """The vector together with what is still owed; with feedback it is the stream's own tensor."""
+        if not self.feedback:
+            return vector
+        if stream.residual is None:
+            stream.residual = vector.clone()
+        else:
+            stream.residual.add_(vector)
+        return stream.residual
+
+    def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
+        """What was sent is owed no more: take it out, in place."""
+        sent = torch.empty_like(owed)
+        self.decode(encoded, sent, stream)
+        owed.sub_(sent)

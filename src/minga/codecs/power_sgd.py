@@ -1,0 +1,155 @@
+"""Layers as products of two thin matrices on the wire."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import BiasedCodec
+from minga.codecs.stream import Stream, matrix_shape
+from minga.config import FieldError
+
+__all__ = ["PowerSGD"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerSGD(BiasedCodec):
+    """Each layer's matrix as a product of two thin ones, by a step of power iteration (Vogels et al., arXiv:1905.13727).
+
+    M is about P Q': P = M Q with the Q of the last vector, made orthonormal, then Q = M' P. Both are linear in M, so
+    all ranks' mean is found with two sums. Layers of one dimension, and those that are too small for it to pay, travel
+    as they are. On the wire: all P, those layers, all Q. Ranks agree to the last bit as long as their processors
+    multiply alike.
+    """
+
+    linear: ClassVar[bool] = True
+    faithful: ClassVar[bool] = False
+
+    rank: int = 2
+    """Columns of the thin matrices."""
+
+    def check(self) -> None:
+        if self.rank < 1:
+            raise FieldError(("rank",), f"should be at least 1, not {self.rank}")
+
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
+        given, _ = self.compress_to_mean(vector, 1, stream, lambda summed: None)
+        return given
+
+    def compress_to_mean(
+        self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
+    ) -> tuple[Tensor, Tensor]:
+        plan = _plan(stream.shapes, self.rank)
+        given = self.encoded_like(vector, stream)
+        layers = vector.split(plan.sizes)
+        matrices = plan.matrices(layers)
+        if plan.others:
+            torch.cat([layers[index] for index in plan.others], out=plan.rest(given))
+        lefts = plan.lefts(given)
+        directions = self._last_directions(vector, stream, plan.length - plan.cut)
+        for matrix, left, right in zip(matrices, lefts, plan.thin(directions), strict=True):
+            torch.mm(matrix, right, out=left)
+        mean = given if ranks == 1 else given / ranks
+        first, second = mean[: plan.cut], mean[plan.cut :]
+        if len(first):
+            add_up(first)
+        for left, shared in zip(lefts, plan.lefts(mean), strict=True):
+            # Householder's way: directions that a matrix lacks are filled up, where Gram-Schmidt would divide by zero.
+            left.copy_(torch.linalg.qr(shared).Q)
+            shared.copy_(left)
+        for matrix, left, right in zip(matrices, lefts, plan.rights(given), strict=True):
+            torch.mm(matrix.t(), left, out=right)
+        if ranks > 1 and len(second):
+            add_up(torch.div(given[plan.cut :], ranks, out=second))
+        stream.memory["directions"] = second.clone()
+        return given, mean
+
+    def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
+        plan = _plan(stream.shapes, self.rank)
+        layers = owed.split(plan.sizes)
+        for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
+            matrix.addmm_(left, right.t(), alpha=-1)
+        for index in plan.others:
+            layers[index].zero_()
+
+    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+        plan = _plan(stream.shapes, self.rank)
+        layers = into.split(plan.sizes)
+        for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
+            torch.mm(left, right.t(), out=matrix)
+        rest = plan.rest(encoded).split([plan.sizes[index] for index in plan.others]) if plan.others else ()
+        for index, values in zip(plan.others, rest, strict=True):
+            layers[index].copy_(values)
+
+    def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
+        return vector.new_empty(_plan(stream.shapes, self.rank).length)
+
+    def _last_directions(self, vector: Tensor, stream: Stream, length: int) -> Tensor:
+        """All Q of the vector before; random ones to begin with, the same on all ranks."""
+        known: Tensor | None = stream.memory.get("directions")
+        if known is None:
+            known = torch.randn(length, generator=stream.shared_generator(), dtype=torch.float64).to(vector)
+        return known
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which layers are compressed, and where everything lies in an encoded vector: all P, the rest, all Q."""
+
+    sizes: list[int]
+    """Of all layers."""
+    compressed: list[tuple[int, int, int]]
+    """Index, rows and columns of the layers that are."""
+    others: list[int]
+    """Indices of the layers that travel as they are."""
+    rank: int
+
+    @functools.cached_property
+    def middle(self) -> int:
+        return self.rank * sum(rows for _, rows, _ in self.compressed)
+
+    @functools.cached_property
+    def cut(self) -> int:
+        """Where the second sum begins."""
+        return self.middle + sum(self.sizes[index] for index in self.others)
+
+    @functools.cached_property
+    def length(self) -> int:
+        return self.cut + self.rank * sum(columns for _, _, columns in self.compressed)
+
+    def matrices(self, layers: tuple[Tensor, ...]) -> list[Tensor]:
+        return [layers[index].view(rows, columns) for index, rows, columns in self.compressed]
+
+    def lefts(self, encoded: Tensor) -> list[Tensor]:
+        parts = encoded[: self.middle].split([self.rank * rows for _, rows, _ in self.compressed] or [0])
+        return [part.view(-1, self.rank) for part in parts[: len(self.compressed)]]
+
+    def rest(self, encoded: Tensor) -> Tensor:
+        return encoded[self.middle : self.cut]
+
+    def rights(self, encoded: Tensor) -> list[Tensor]:
+        return self.thin(encoded[self.cut :])
+
+    def thin(self, second: Tensor) -> list[Tensor]:
+        """Each Q in the part of an encoded vector that has them all."""
+        parts = second.split([self.rank * columns for _, _, columns in self.compressed] or [0])
+        return [part.view(-1, self.rank) for part in parts[: len(self.compressed)]]
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(shapes: tuple[tuple[int, ...], ...], rank: int) -> _Plan:
+    sizes, compressed, others = [], [], []
+    for index, shape in enumerate(shapes):
+        matrix = matrix_shape(shape)
+        rows, columns = matrix or (shape[0] if shape else 1, 1)
+        sizes.append(rows * columns)
+        if rank * (rows + columns) < rows * columns:
+            compressed.append((index, rows, columns))
+        else:
+            others.append(index)
+    return _Plan(sizes, compressed, others, rank)
