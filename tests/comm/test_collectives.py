@@ -40,6 +40,11 @@ class TestMesh(CollectiveConformance):
         return COLLECTIVES["mesh"]
 
 
+class TestDirect(CollectiveConformance):
+    def collective(self) -> Callable[[Transport, Tensor], None]:
+        return COLLECTIVES["direct"]
+
+
 class TestTwoLevelByHost(CollectiveConformance):
     def collective(self) -> Callable[[Transport, Tensor], None]:
         return COLLECTIVES["two_level"]

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from minga.strategies import STRATEGIES, AllReduce, ParameterServer, Single, Strategy, Switch
+from minga.codecs import Int8, PowerSGD
+from minga.strategies import (
+    STRATEGIES,
+    Adaptive,
+    AllReduce,
+    DiLoCo,
+    LocalSGD,
+    ParameterServer,
+    Single,
+    Strategy,
+    Switch,
+)
 from minga.testing import DeterministicStrategyConformance, ExactStrategyConformance, StrategyConformance
 
 
@@ -26,6 +37,18 @@ TestMesh = exactly("mesh", AllReduce(collective="mesh"))
 TestTwoLevel = exactly("two_level", AllReduce(collective="two_level"))
 TestTwoLevelInPairs = exactly("two_level_pairs", AllReduce(collective="two_level", group_size=2))
 TestManyBuckets = exactly("many_buckets", AllReduce(collective="ring", bucket_bytes=64))
+TestDirect = exactly("direct", AllReduce(collective="direct"))
+TestLocalInEveryStep = exactly("local_every_step", LocalSGD(period=1))
+TestLocal = again("local", LocalSGD(period=4))
+TestLocalOverlapped = again("local_overlapped", LocalSGD(period=4, overlap=4))
+TestLocalSqueezed = again("local_squeezed", LocalSGD(period=4, overlap=1, codec=PowerSGD(rank=1)))
+TestPostLocal = again("post_local", LocalSGD(period=4, post_local=10))
+TestLocalGrowing = again("local_growing", LocalSGD(period=1, growth=2.0, growth_steps=20))
+TestLocalShrinking = again("local_shrinking", LocalSGD(period=8, growth=0.5, growth_steps=20, overlap=3))
+TestDiLoCo = again("diloco", DiLoCo(period=8))
+TestStreamingDiLoCo = again("diloco_streaming", DiLoCo(period=8, fragments=3, overlap=2, codec=Int8()))
+TestAdaptive = roughly("adaptive", Adaptive())
+TestAdaptiveWithOneCodec = roughly("adaptive_int8", Adaptive(codec=Int8()))
 TestServer = exactly("ps", ParameterServer())
 TestTwoServers = exactly("ps2", ParameterServer(servers=2))
 TestThreeServers = exactly("ps3", ParameterServer(servers=3))

@@ -6,13 +6,26 @@ A new one is a file here and a line in `STRATEGIES`; outside the package it is u
 from __future__ import annotations
 
 from minga.spec import Preset, register
+from minga.strategies.adaptive import Adaptive
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
+from minga.strategies.diloco import DiLoCo
+from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch
 
-__all__ = ["STRATEGIES", "AllReduce", "ParameterServer", "Single", "Strategy", "Switch"]
+__all__ = [
+    "STRATEGIES",
+    "Adaptive",
+    "AllReduce",
+    "DiLoCo",
+    "LocalSGD",
+    "ParameterServer",
+    "Single",
+    "Strategy",
+    "Switch",
+]
 
 
 def _all_reduce(collective: str, summary: str) -> Preset:
@@ -27,9 +40,13 @@ STRATEGIES: dict[str, Preset] = {
     "tree": _all_reduce("tree", "up and down a binary tree: few hops, for short vectors"),
     "halving_doubling": _all_reduce("halving_doubling", "by recursive halving and doubling: few bytes, few hops"),
     "mesh": _all_reduce("mesh", "everybody with everybody: two hops, for few ranks on a switch"),
+    "direct": _all_reduce("direct", "in one hop, everything to everybody: for two ranks and small models"),
     "two_level": _all_reduce("two_level", "inside each host first, then between hosts"),
     "ps": Preset(ParameterServer),
+    "local_sgd": Preset(LocalSGD),
+    "diloco": Preset(DiLoCo),
     "switch": Preset(Switch),
+    "adaptive": Preset(Adaptive),
 }
 
 register(Strategy, STRATEGIES)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal
 
 from minga.codecs.stream import Stream
 from minga.comm import COLLECTIVES, Transport, all_reduce_mean
-from minga.comm.collectives import Collective, two_level
+from minga.comm.collectives import Collective, CollectiveName, two_level
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
@@ -25,7 +24,7 @@ class AllReduce(Strategy):
     backward still computes those of earlier layers. A peer that fails ends the step for everybody.
     """
 
-    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "native"
+    collective: CollectiveName = "native"
     """How a vector is added up over the ranks."""
 
     bucket_bytes: int = 4 << 20

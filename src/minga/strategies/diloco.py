@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from minga.comm import COLLECTIVES, Transport
+from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.strategies.base import Strategy
@@ -20,7 +21,7 @@ _KEY = "diloco"
 
 @dataclass(frozen=True, kw_only=True)
 class DiLoCo(Strategy):
-    """Inner steps with the workload's optimizer, outer steps with Nesterov momentum (Douillard et al., arXiv:2311.08105).
+    """Inner steps with the workload's optimizer, outer ones with Nesterov's (Douillard et al., arXiv:2311.08105).
 
     The mean movement of all replicas over `period` steps is an outer gradient, with which SGD with Nesterov momentum
     moves the point where all agree. Streaming (arXiv:2501.18512): with several `fragments` the layers are exchanged in
@@ -46,7 +47,7 @@ class DiLoCo(Strategy):
     overlap: int = 0
     """Steps that an exchange may take while computing goes on (0: wait for it)."""
 
-    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    collective: CollectiveName = "ring"
     """How a vector is added up over the ranks."""
 
     def check(self) -> None:
@@ -65,7 +66,8 @@ class DiLoCo(Strategy):
             raise FieldError(("outer_momentum",), f"should be 0 or more and below 1, not {self.outer_momentum:g}")
         if self.codec.corrects_momentum:
             raise FieldError(
-                ("codec",), "corrects momentum of gradients, which inner steps don't exchange; use it with allreduce or ps"
+                ("codec",),
+                "corrects momentum of gradients, which inner steps don't exchange; use it with allreduce or ps",
             )
 
     def start(self, replica: Replica, comm: Transport) -> None:

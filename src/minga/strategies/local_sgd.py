@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from minga.comm import COLLECTIVES, Transport
+from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
@@ -26,8 +27,9 @@ class LocalSGD(Strategy):
     Replicas exchange their movement since the last averaging, so that any codec can be used. With `overlap` the mean
     of one period arrives during the next one and replaces the movement that it is the mean of, while what was learnt
     meanwhile stays (as in CoCoD-SGD, Shen et al., arXiv:1906.12043): nobody waits as long as an exchange takes less
-    time than a period. With period 1 and no overlap it is all-reduce, exactly. A peer that fails ends the period for
-    everybody; what the others have learnt since the last averaging is still in their replicas.
+    time than these steps. Fewer are closer to synchronous training, more hide slower networks. With period 1 and no
+    overlap it is all-reduce, exactly. A peer that fails ends the period for everybody; what the others have learnt
+    since the last averaging is still in their replicas.
     """
 
     replicas_differ: ClassVar[bool] = True
@@ -35,8 +37,8 @@ class LocalSGD(Strategy):
     period: int = 8
     """Local steps between two averagings."""
 
-    overlap: bool = False
-    """Exchange one period's movement while the next period computes."""
+    overlap: int = 0
+    """Steps of the next period during which the exchange may go on (0: everybody waits for it)."""
 
     post_local: int = 0
     """Steps at the beginning in which gradients are averaged instead (post-local SGD, Lin et al., arXiv:1808.07217)."""
@@ -50,18 +52,21 @@ class LocalSGD(Strategy):
     longest: int = 256
     """A growing period ends here."""
 
-    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    collective: CollectiveName = "ring"
     """How a vector is added up over the ranks."""
 
     def check(self) -> None:
-        for name, least in {"period": 1, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
+        for name, least in {"period": 1, "overlap": 0, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
             if getattr(self, name) < least:
                 raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        if self.overlap > self.period:
+            raise FieldError(("overlap",), f"should be at most the period ({self.period}), not {self.overlap}")
         if not 0.01 <= self.growth <= 100:
             raise FieldError(("growth",), f"should be between 0.01 and 100, not {self.growth:g}")
         if self.codec.corrects_momentum:
             raise FieldError(
-                ("codec",), "corrects momentum of gradients, which local steps don't exchange; use it with allreduce or ps"
+                ("codec",),
+                "corrects momentum of gradients, which local steps don't exchange; use it with allreduce or ps",
             )
 
     def period_at(self, step: int) -> int:
@@ -75,7 +80,8 @@ class LocalSGD(Strategy):
 
     def start(self, replica: Replica, comm: Transport) -> None:
         self._together().start(replica, comm)
-        replica.state[_KEY] = {"movement": None, "next": self.post_local + self.period_at(self.post_local)}
+        first = self.post_local + self.period_at(self.post_local)
+        replica.state[_KEY] = {"movement": None, "began": 0, "next": first}
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         if self._in_step(replica.step):
@@ -92,17 +98,17 @@ class LocalSGD(Strategy):
             state["movement"] = Movement.of(replica.parameters, slice(None), self.stream(replica, "movement"))
         if replica.fill:  # momentum alone should not move a replica that had no samples
             replica.update()
-        if replica.step >= state["next"]:
-            self._exchange(replica, comm, state["movement"])
-            state["next"] = replica.step + self.period_at(replica.step)
-
-    def _exchange(self, replica: Replica, comm: Transport, movement: Movement) -> None:
-        collective = COLLECTIVES[self.collective]
-        if self.overlap and comm.size > 1:
+        movement: Movement = state["movement"]
+        last = replica.step >= state["next"]
+        if last or replica.step - state["began"] >= self.overlap:
             movement.complete(replica.parameters)
-            movement.begin(replica.parameters, comm, collective, self.codec)
-        else:
-            movement.average(replica.parameters, comm, collective, self.codec)
+        if last:
+            state["began"], state["next"] = replica.step, replica.step + self.period_at(replica.step)
+            collective = COLLECTIVES[self.collective]
+            if self.overlap and comm.size > 1:
+                movement.begin(replica.parameters, comm, collective, self.codec)
+            else:
+                movement.average(replica.parameters, comm, collective, self.codec)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         self._leave(replica, comm)

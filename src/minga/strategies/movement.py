@@ -1,8 +1,8 @@
 """How far replicas have moved since they last agreed, and the mean of that: what local strategies exchange.
 
-    movement.begin(parameters, comm, ring, codec)       # in the background
-    ...                                                 # local steps meanwhile
-    movement.complete(parameters)                       # as if the mean had been taken when it began
+movement.begin(parameters, comm, ring, codec)       # in the background
+...                                                 # local steps meanwhile
+movement.complete(parameters)                       # as if the mean had been taken when it began
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
@@ -18,7 +17,6 @@ from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport, all_reduce_mean
 from minga.comm.collectives import Collective
-from minga.errors import RunError
 
 __all__ = ["Movement", "Outer"]
 
@@ -53,17 +51,27 @@ class Movement:
     def of(cls, parameters: Tensor, part: slice, stream: Stream) -> Movement:
         return cls(part, parameters[part].clone(), stream)
 
-    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """Send this replica's movement on its way, while the caller goes on."""
-        mean = self.take(parameters)
-        self.pending = comm.start(lambda beside: all_reduce_mean(beside, mean, collective, codec, self.stream))
-
-    def take(self, parameters: Tensor) -> Tensor:
-        """This replica's movement, to be replaced by its mean in place."""
+    def take(self, parameters: Tensor) -> None:
+        """Remember how far this replica has come; the mean of that over all replicas will take its place."""
         assert self.moved is None, "one exchange at a time"
         self.moved = parameters[self.part] - self.anchor
         self.mean = self.moved.clone()
-        return self.mean
+
+    def exchange(self, comm: Transport, collective: Collective, codec: Codec, stream: Stream | None = None) -> None:
+        """Find the mean of what was taken; may run beside local steps. The stream may change with the codec."""
+        assert self.mean is not None, "take comes first"
+        stream = stream or self.stream
+        if stream is not self.stream:
+            stream.residual, self.stream.residual = self.stream.residual, None
+            self.stream = stream
+        if stream.residual is not None and not codec.biased:  # left by another codec; this one leaves nothing out
+            self.mean.add_(stream.residual)
+            stream.residual = None
+        all_reduce_mean(comm, self.mean, collective, codec, stream)
+
+    def exchange_all(self, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """The last exchange: what a codec has left out until now comes too."""
+        self.exchange(comm, collective, _LAST if codec.biased else codec)
 
     def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
         """Wait for the mean, and put it in the place of this replica's own movement."""
@@ -76,6 +84,13 @@ class Movement:
         parameters[self.part].add_(step).sub_(self.moved)
         self.moved = self.mean = self.pending = None
 
+    # --- for strategies that exchange at fixed steps ---
+
+    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """Send this replica's movement on its way, while the caller goes on."""
+        self.take(parameters)
+        self.pending = comm.start(lambda beside: self.exchange(beside, collective, codec))
+
     def average(
         self,
         parameters: Tensor,
@@ -84,19 +99,21 @@ class Movement:
         codec: Codec,
         outer: Outer | None = None,
     ) -> None:
-        """Begin and complete at once: afterwards all replicas are at the same point, to the last bit."""
-        mean = self.take(parameters)
-        all_reduce_mean(comm, mean, collective, codec, self.stream)
-        self.anchor.add_(mean if outer is None else outer(mean))
-        parameters[self.part].copy_(self.anchor)
-        self.moved = self.mean = None
+        """Begin and complete at once."""
+        self.take(parameters)
+        self.exchange(comm, collective, codec)
+        self.agree(parameters, outer)
 
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """The last averaging: what a codec had left out until now comes too."""
+        """The end of local training: all replicas agree."""
         self.complete(parameters)
-        if self.stream.residual is not None:
-            parameters[self.part].add_(self.stream.residual)
-            self.stream.residual = None
-        self.average(parameters, comm, collective, _LAST if codec.biased else codec)
-        if not torch.isfinite(self.anchor).all():
-            raise RunError("the averaged parameters are not finite")
+        self.take(parameters)
+        self.exchange_all(comm, collective, codec)
+        self.agree(parameters)
+
+    def agree(self, parameters: Tensor, outer: Outer | None = None) -> None:
+        """After an exchange without local steps beside it: all replicas are at the same point, to the last bit."""
+        assert self.mean is not None
+        self.anchor.add_(self.mean if outer is None else outer(self.mean))
+        parameters[self.part].copy_(self.anchor)
+        self.moved = self.mean = self.pending = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from minga.comm import Transport, all_reduce_sum
+from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
@@ -30,7 +31,7 @@ class Switch(Strategy):
     at: int = 0
     """The step after which to switch (0: when the loss stops falling)."""
 
-    collective: Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level"] = "ring"
+    collective: CollectiveName = "ring"
     """How gradients are added up before the switch."""
 
     mode: Literal["async", "ssp", "sync"] = "async"

@@ -9,11 +9,13 @@ that depends only on the ranks: the same input gives the same bits again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from minga.comm.collectives.averaging import all_reduce_mean
+from minga.comm.collectives.direct import direct
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
 from minga.comm.collectives.native import native
@@ -25,10 +27,12 @@ from minga.comm.transport import Transport
 __all__ = [
     "COLLECTIVES",
     "Collective",
+    "CollectiveName",
     "all_reduce_mean",
     "all_reduce_sum",
     "barrier",
     "broadcast",
+    "direct",
     "halving_doubling",
     "mesh",
     "native",
@@ -39,6 +43,7 @@ __all__ = [
 ]
 
 Collective = Callable[[Transport, Tensor], None]
+CollectiveName = Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level", "direct"]
 
 COLLECTIVES: dict[str, Collective] = {
     "native": native,
@@ -47,6 +52,7 @@ COLLECTIVES: dict[str, Collective] = {
     "halving_doubling": halving_doubling,
     "mesh": mesh,
     "two_level": two_level,
+    "direct": direct,
 }
 
 

@@ -7,11 +7,14 @@ from collections import deque
 import torch
 from torch import Tensor
 
+from minga.comm.collectives.direct import direct
 from minga.comm.collectives.segments import segments
 from minga.comm.transport import Pending, Transport
 
 __all__ = ["ring"]
 
+# Two ranks can swap such a vector in one hop, with the same bytes: below this, hops cost more than adding all of it.
+_SWAP_BYTES = 1 << 18
 # How many pieces may be on their way to a rank at a time.
 _AHEAD = 4
 
@@ -25,6 +28,9 @@ def ring(comm: Transport, vector: Tensor) -> None:
     """
     ranks, rank = comm.size, comm.rank
     if ranks == 1:
+        return
+    if ranks == 2 and vector.nbytes <= _SWAP_BYTES:
+        direct(comm, vector)
         return
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
     chunks = [segments(chunk) for chunk in vector.tensor_split(ranks)]

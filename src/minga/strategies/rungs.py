@@ -1,0 +1,64 @@
+"""The forms that an exchange can have, from the most faithful to the smallest, and which of them fits a network.
+
+    choose(rungs, Conditions(step_seconds=0.025, seconds_per_byte=8e-7, hop_seconds=0.001), budget=2, overhead=0.04)
+
+The choice is a function of numbers that all ranks have agreed on, so that all make the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minga.codecs.base import Codec
+from minga.codecs.stream import Stream
+
+__all__ = ["Conditions", "Rung", "choose"]
+
+# Encoding shares the core with training, which gets about every second slice of time.
+_SHARED_CORE = 2.0
+
+
+@dataclass
+class Rung:
+    """One form of an exchange, and what it costs."""
+
+    codec: Codec
+    stream: Stream
+    bytes: float
+    """What a rank sends in an exchange."""
+    hops: int
+    """Messages that follow one after the other."""
+    work_seconds: float
+    """Encoding and decoding, with a core to itself."""
+
+    def seconds(self, conditions: Conditions) -> float:
+        """From the beginning of an exchange to its end."""
+        wire = self.bytes * conditions.seconds_per_byte + self.hops * conditions.hop_seconds
+        return wire + _SHARED_CORE * self.work_seconds
+
+    def period(self, conditions: Conditions, overhead: float) -> int:
+        """The fewest steps between two exchanges for which encoding takes no more than its share of computing."""
+        return max(1, math.ceil(self.work_seconds / (overhead * conditions.step_seconds)))
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What an exchange meets with."""
+
+    step_seconds: float
+    """A training step of one rank."""
+    seconds_per_byte: float
+    """Of the link, seen by one rank."""
+    hop_seconds: float
+    """For a message without content."""
+
+
+def choose(rungs: Sequence[Rung], conditions: Conditions, budget: float) -> int:
+    """The most faithful rung whose exchanges end within `budget` steps; if none does, the quickest one."""
+    seconds = [rung.seconds(conditions) for rung in rungs]
+    for index, needed in enumerate(seconds):
+        if needed <= budget * conditions.step_seconds:
+            return index
+    return min(range(len(rungs)), key=lambda index: seconds[index])
