@@ -74,20 +74,32 @@ def rank_main(arguments: Mapping[str, Any]) -> int:
 
 def save(name: str, rows: Sequence[Mapping[str, Any]], note: str, script: str | None = None) -> None:
     """Print the table and write the result file; `script`: the benchmark that made it, if its name is another."""
+    show(rows, note)
+    write(name, rows, note, script)
+
+
+def show(rows: Sequence[Mapping[str, Any]], note: str) -> None:
+    """Print the table."""
     table = Table(title=note, title_style="dim")
     for column in rows[0]:
         table.add_column(column, justify="right" if isinstance(rows[0][column], int | float) else "left")
     for row in rows:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
     Console().print(table)
-    RESULTS.mkdir(exist_ok=True)
+
+
+def write(
+    name: str, rows: Sequence[Mapping[str, Any]], note: str, script: str | None = None, folder: Path = RESULTS
+) -> None:
+    """Write the result file."""
+    folder.mkdir(exist_ok=True, parents=True)
     content = {
         "command": f"python benchmarks/{script or name}.py",
         "note": note,
         "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
         "rows": list(rows),
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def median_ratio(seconds: Mapping[str, Sequence[float]], ours: str, baseline: str) -> float:

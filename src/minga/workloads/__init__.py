@@ -9,12 +9,15 @@ from minga.errors import unknown
 from minga.workload import Workload
 from minga.workloads.digits import digits
 from minga.workloads.mnist import (
+    fashion_mnist_cnn,
     fashion_mnist_lenet5,
     fashion_mnist_resnet,
+    mnist_cnn,
     mnist_lenet5,
     mnist_lenet5_adam,
     mnist_resnet,
 )
+from minga.workloads.text import shakespeare
 
 __all__ = ["WORKLOADS", "built_in"]
 
@@ -23,10 +26,13 @@ WORKLOADS: dict[str, Callable[[Path | None], Workload]] = {
     "mnist": mnist_lenet5,
     "mnist-lenet5": mnist_lenet5,
     "mnist-lenet5-adam": mnist_lenet5_adam,
+    "mnist-cnn": mnist_cnn,
     "mnist-resnet": mnist_resnet,
     "fashion-mnist": fashion_mnist_lenet5,
     "fashion-mnist-lenet5": fashion_mnist_lenet5,
+    "fashion-mnist-cnn": fashion_mnist_cnn,
     "fashion-mnist-resnet": fashion_mnist_resnet,
+    "shakespeare": shakespeare,
 }
 
 

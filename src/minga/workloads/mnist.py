@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, read in their original format, with LeNet-5 and a small residual network."""
+"""MNIST and Fashion-MNIST, read in their original format, with LeNet-5, a small CNN and a small residual network."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from minga.data.directory import dataset_directory
 from minga.data.idx import read_idx
 from minga.errors import DataError
 from minga.workload import Workload
-from minga.workloads.models import LeNet5, SmallResNet
+from minga.workloads.models import LeNet5, SmallConvNet, SmallResNet
+from minga.workloads.schedules import warm_up_and_fall
 
-__all__ = ["fashion_mnist_lenet5", "fashion_mnist_resnet", "mnist_lenet5", "mnist_lenet5_adam", "mnist_resnet"]
+__all__ = [
+    "fashion_mnist_cnn",
+    "fashion_mnist_lenet5",
+    "fashion_mnist_resnet",
+    "mnist_cnn",
+    "mnist_lenet5",
+    "mnist_lenet5_adam",
+    "mnist_resnet",
+]
 
 # Mean and standard deviation of the training pictures, 0 to 1.
 _SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
@@ -70,6 +79,19 @@ def mnist_lenet5_adam(data: Path | None = None) -> Workload:
     """The recipe of the Buenos Aires thesis: Adam with 0.01, batch 64."""
     plain = mnist_lenet5(data)
     return dataclasses.replace(plain, name="mnist-lenet5-adam", optimizer=_adam)
+
+
+def _cnn(data: Path | None, dataset: str) -> Workload:
+    plain = _workload(data, dataset, SmallConvNet, suffix="cnn", rate=0.05, epochs=5)
+    return dataclasses.replace(plain, schedule=warm_up_and_fall)
+
+
+def mnist_cnn(data: Path | None = None) -> Workload:
+    return _cnn(data, "mnist")
+
+
+def fashion_mnist_cnn(data: Path | None = None) -> Workload:
+    return _cnn(data, "fashion-mnist")
 
 
 def mnist_resnet(data: Path | None = None) -> Workload:

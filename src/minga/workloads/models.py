@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["DigitsNet", "LeNet5", "SmallResNet"]
+__all__ = ["DigitsNet", "LeNet5", "SmallConvNet", "SmallResNet", "SmallTransformer"]
 
 
 class DigitsNet(nn.Sequential):
@@ -41,6 +43,24 @@ class LeNet5(nn.Sequential):
             nn.Linear(120, 84),
             nn.Tanh(),
             nn.Linear(84, 10),
+        )
+
+
+class SmallConvNet(nn.Sequential):
+    """Two convolutions and two dense layers for pictures of 28x28: 421,642 parameters, most of them in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(1, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(3136, 128),
+            nn.ReLU(),
+            nn.Linear(128, 10),
         )
 
 
@@ -84,3 +104,49 @@ class SmallResNet(nn.Sequential):
             nn.Flatten(),
             nn.Linear(4 * width, classes),
         )
+
+
+class _Layer(nn.Module):
+    """Attention to what came before, then a dense network for each place; both with a way around them."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.dense = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        samples, length, width = inputs.shape
+        projected = self.queries_keys_values(self.before_attention(inputs))
+        # Samples x heads x places x width of a head, once for each of the three.
+        queries, keys, values = (
+            part.view(samples, length, self.heads, -1).transpose(1, 2) for part in projected.split(width, dim=2)
+        )
+        seen = scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        inputs = inputs + self.attended(seen.transpose(1, 2).reshape(samples, length, width))
+        result: Tensor = inputs + self.dense(inputs)
+        return result
+
+
+class SmallTransformer(nn.Module):
+    """A decoder that tells the next character at each place: 421,697 parameters for 65 characters."""
+
+    def __init__(
+        self, characters: int = 65, *, context: int = 64, width: int = 128, layers: int = 2, heads: int = 4
+    ) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(characters, width)
+        self.places = nn.Embedding(context, width)
+        self.layers = nn.Sequential(*(_Layer(width, heads) for _ in range(layers)))
+        self.outputs = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, characters))
+        for embedding in (self.characters, self.places):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        places = torch.arange(inputs.shape[1], device=inputs.device)
+        result: Tensor = self.outputs(self.layers(self.characters(inputs) + self.places(places)))
+        return result

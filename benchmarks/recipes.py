@@ -1,0 +1,41 @@
+"""The workloads of `time_to_accuracy.py`: built-in ones on a part of their data, so that one node needs a minute.
+
+minga train benchmarks/recipes.py:fashion_mnist --data DIR --epochs 4 --total-batch 64
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from torch.utils.data import TensorDataset
+
+from minga import Workload
+from minga.workloads import built_in
+
+
+def _first(name: str, data: Path | None, trained: int, tested: int | None = None) -> Workload:
+    """A built-in workload with the first `trained` samples of its training set."""
+    whole = built_in(name, data)
+    assert isinstance(whole.train, TensorDataset) and isinstance(whole.test, TensorDataset)
+    return dataclasses.replace(
+        whole,
+        train=TensorDataset(*(tensor[:trained] for tensor in whole.train.tensors)),
+        test=TensorDataset(*(tensor[:tested] for tensor in whole.test.tensors)),
+    )
+
+
+def fashion_mnist(data: Path | None = None) -> Workload:
+    return _first("fashion-mnist-cnn", data, 12_800)
+
+
+def shakespeare(data: Path | None = None) -> Workload:
+    return _first("shakespeare", data, 4_096)
+
+
+def fashion_mnist_quick(data: Path | None = None) -> Workload:
+    return _first("fashion-mnist-cnn", data, 2_560, 2_000)
+
+
+def shakespeare_quick(data: Path | None = None) -> Workload:
+    return _first("shakespeare", data, 512, 512)

@@ -1,0 +1,272 @@
+"""Two nodes against one, and Minga against torch's DDP: seconds, accuracy and bytes on networks of 10 Mbit/s and more.
+
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py                  # about two hours; a stopped one goes on
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --quick          # some minutes: does it all work?
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --contestant native --contestant ring:codec=half --seeds 0
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --four-nodes     # bytes of four nodes at 10 Mbit/s
+    python benchmarks/time_to_accuracy.py --draw                          # only the figures, from the result file
+
+Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text/tinyshakespeare.txt. Linux, two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import contest
+import harness
+import time_figures
+from contest import DDP, POWERSGD, SINGLE, Cell, Kept, Outcome, Problem
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+NODES = 2
+BANDWIDTHS = [10.0, 100.0, 1000.0]
+SEEDS = [0, 1, 2]
+CONTESTANTS = ["adaptive"]
+FULL_BANDWIDTH = 1000.0
+"""Where DDP is run to its end; what it learns is the same at the others."""
+TARGET = 0.99
+"""Of the accuracy that one node has at its end."""
+FIGURES = Path(__file__).parents[1] / "docs" / "results"
+
+
+def main() -> None:
+    options = parse()
+    folder = contest.SCRATCH if options.quick else harness.RESULTS
+    figures = contest.SCRATCH if options.quick else FIGURES
+    name = "four_nodes" if options.four_nodes else "time_to_accuracy"
+    if not options.draw:
+        contest.SCRATCH.mkdir(parents=True, exist_ok=True)
+        kept = Kept(contest.SCRATCH / f"{name}{'_quick' if options.quick else ''}.jsonl", fresh=options.fresh)
+        problems = [(contest.QUICK_PROBLEMS if options.quick else contest.PROBLEMS)[each] for each in options.workloads]
+        if options.four_nodes:
+            rows, note = four_nodes(options, problems, kept), FOUR_NODES_NOTE
+        else:
+            rows, note = two_nodes(options, problems, kept, folder), note_of(options)
+        harness.write(name, rows, note, script="time_to_accuracy", folder=folder)
+        harness.show([{key: value for key, value in row.items() if key not in HIDDEN} for row in rows], note)
+    if not options.four_nodes:
+        rows = json.loads((folder / "time_to_accuracy.json").read_text())["rows"]
+        time_figures.draw_speed_ups(rows, figures / "time_to_accuracy.svg")
+        time_figures.draw_curves(rows, min(row["Mbit/s"] for row in rows), figures / "accuracy_against_time.svg")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer samples, one seed, one bandwidth; saved elsewhere")
+    parser.add_argument("--workloads", nargs="+", choices=list(contest.PROBLEMS), default=list(contest.PROBLEMS))
+    parser.add_argument("--bandwidths", nargs="+", type=float, metavar="MBIT", help="default: 10 100 1000")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2")
+    parser.add_argument("--contestant", action="append", metavar="STRATEGY", help="of Minga; default: adaptive")
+    parser.add_argument("--without-ddp", action="store_true", help="leave out DDP and its hook")
+    parser.add_argument("--four-nodes", action="store_true", help="only: bytes of four nodes on the slowest network")
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
+    parser.add_argument("--draw", action="store_true", help="only the figures, from the result file")
+    options = parser.parse_args()
+    options.bandwidths = options.bandwidths or ([10.0] if options.quick else BANDWIDTHS)
+    options.seeds = options.seeds or ([0] if options.quick else SEEDS)
+    ours = options.contestant or CONTESTANTS
+    options.contestants = ours if options.without_ddp else [DDP, POWERSGD, *ours]
+    return options
+
+
+# --- two nodes ---------------------------------------------------------------------------------------------------
+
+
+def two_nodes(
+    options: argparse.Namespace, problems: Sequence[Problem], kept: Kept, folder: Path
+) -> list[dict[str, Any]]:
+    """Measure what is not measured yet, and write the rows down after every sitting."""
+    sittings = list(plan(options, problems))
+    rows: list[dict[str, Any]] = []
+    with _progress() as progress:
+        missing = sum(1 + len(left) for left in ([cell for cell in s if cell not in kept] for s in sittings) if left)
+        task = progress.add_task("", total=missing)
+        for turn, sitting in enumerate(sittings):
+            sit(sitting, kept, turn, progress, task)
+            rows = rows_of(options, problems, kept)
+            if rows:
+                harness.write("time_to_accuracy", rows, note_of(options), folder=folder)
+    return rows
+
+
+def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
+    """What is measured side by side: all contestants on one network from one seed."""
+    for seed in options.seeds:
+        for problem in problems:
+            for bandwidth in options.bandwidths:
+                yield [cell_of(problem, name, bandwidth, seed) for name in options.contestants]
+            if DDP in options.contestants and FULL_BANDWIDTH not in options.bandwidths:
+                yield [cell_of(problem, DDP, FULL_BANDWIDTH, seed)]
+
+
+def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> Cell:
+    return Cell(
+        problem=problem,
+        contestant=contestant,
+        nodes=1 if contestant == SINGLE else NODES,
+        bandwidth=bandwidth,
+        seed=seed,
+        first_steps=contestant == DDP and bandwidth != FULL_BANDWIDTH,
+    )
+
+
+def sit(sitting: Sequence[Cell], kept: Kept, turn: int, progress: Progress, task: Any) -> None:
+    """Measure one node and then, beside it, the contestants that are missing."""
+    missing = [cell for cell in sitting if cell not in kept]
+    if not missing:
+        return
+    first = missing[0]
+    place = f"{first.problem.name}, {first.bandwidth:g} Mbit/s, seed {first.seed}"
+    progress.update(task, description=f"{place}: one node")
+    one_node = contest.measure(cell_of(first.problem, SINGLE, first.bandwidth, first.seed))
+    progress.advance(task)
+    for cell in contest.rotated(missing, turn):
+        progress.update(task, description=f"{place}: {cell.contestant}")
+        kept.keep(cell, contest.measure(cell), one_node)
+        progress.advance(task)
+
+
+def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept) -> list[dict[str, Any]]:
+    rows = []
+    for problem in problems:
+        for bandwidth in options.bandwidths:
+            ones: list[Outcome] = []
+            contested = []
+            for name in options.contestants:
+                cells = [cell_of(problem, name, bandwidth, seed) for seed in options.seeds]
+                pairs = [pair_of(cell, kept) for cell in cells if cell in kept]
+                pairs = [(mine, one) for mine, one in pairs if mine.curve or mine.died]
+                if pairs:
+                    contested.append(row_of(problem, bandwidth, name, pairs))
+                    ones += [one for _, one in pairs]
+            if ones:
+                rows.append(row_of(problem, bandwidth, SINGLE, [(one, one) for one in ones]))
+            rows += contested
+    return rows
+
+
+def pair_of(cell: Cell, kept: Kept) -> tuple[Outcome, Outcome]:
+    """A contestant's outcome and one node's; DDP's accuracy at each step is that of the run to its end."""
+    mine, one = kept[cell]
+    assert one is not None
+    whole = cell_of(cell.problem, cell.contestant, FULL_BANDWIDTH, cell.seed)
+    if cell.first_steps and whole in kept:
+        curve = [[step * mine.seconds / mine.steps, accuracy, step] for _, accuracy, step in kept[whole][0].curve]
+        mine = Outcome(**{**vars(mine), "curve": curve})
+    return mine, one
+
+
+HIDDEN = ("curve", "lowest", "highest", "one node's accuracy")
+
+
+def row_of(
+    problem: Problem, bandwidth: float, contestant: str, pairs: Sequence[tuple[Outcome, Outcome]]
+) -> dict[str, Any]:
+    """Medians over the seeds; a contestant is compared with the one node that was measured beside it."""
+    alive = [(mine, one) for mine, one in pairs if not mine.died]
+    speed_ups = [one.seconds / mine.seconds for mine, one in alive]
+    reached = [(seconds_to_target(mine, one), seconds_to_target(one, one)) for mine, one in alive]
+    there = [(mine, one) for mine, one in reached if mine is not None and one is not None]
+    steps = sorted({mine.measured_steps for mine, _ in alive if mine.measured_steps is not None})
+    return {
+        "workload": problem.name,
+        "Mbit/s": bandwidth,
+        "contestant": contestant,
+        "seconds": _median([mine.seconds for mine, _ in alive]),
+        "speed-up": _median(speed_ups),
+        "lowest": min(speed_ups, default=None),
+        "highest": max(speed_ups, default=None),
+        "accuracy": _median([mine.curve[-1][1] for mine, _ in alive]),
+        "one node's accuracy": _median([one.curve[-1][1] for _, one in alive]),
+        "points to one node": _median([100 * (mine.curve[-1][1] - one.curve[-1][1]) for mine, one in alive]),
+        "seconds to 99 %": _median([mine for mine, _ in there]) if len(there) == len(alive) else None,
+        "speed-up to 99 %": _median([one / mine for mine, one in there]) if len(there) == len(alive) else None,
+        "reached 99 %": f"{len(there)} of {len(alive)}",
+        "MB sent": _median([mine.bytes / 1e6 for mine, _ in alive]),
+        "how": f"extrapolated from {' to '.join(map(str, {steps[0]: 0, steps[-1]: 0}))} steps" if steps else "measured",
+        "aborts": sum(mine.aborts for mine, _ in pairs),
+        "repetitions": len(alive),
+        "curve": [
+            [statistics.median(values) for values in zip(*moments, strict=True)]
+            for moments in zip(*(mine.curve for mine, _ in alive), strict=False)
+        ],
+    }
+
+
+def seconds_to_target(outcome: Outcome, one_node: Outcome) -> float | None:
+    """Of training, until the first evaluation with 99 % of one node's final accuracy."""
+    enough = TARGET * one_node.curve[-1][1]
+    return next((seconds for seconds, accuracy, _ in outcome.curve if accuracy >= enough), None)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def note_of(options: argparse.Namespace) -> str:
+    return (
+        f"{NODES} nodes with a core each against one, same samples, epochs and total batch; medians of up to "
+        f"{len(options.seeds)} seeds; training only; speed-up: one node's seconds / contestant's, side by side"
+        + ("; quick: few samples, nothing to conclude from" if options.quick else "")
+    )
+
+
+# --- four nodes --------------------------------------------------------------------------------------------------
+
+FOUR_NODES_NOTE = "4 nodes that share 2 cores, 10 Mbit/s, same total batch: TCP payload that all nodes send in an epoch"
+
+
+def four_nodes(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept) -> list[dict[str, Any]]:
+    """Bytes of an epoch, of DDP (from its first steps, which are all alike) and of Minga's contestants."""
+    names = [name for name in options.contestants if name != POWERSGD]
+    rows = []
+    with _progress() as progress:
+        task = progress.add_task("", total=len(problems) * len(names))
+        for problem in problems:
+            bytes_of_ddp = None
+            for name in names:
+                progress.update(task, description=f"{problem.name}, four nodes: {name}")
+                cell = Cell(
+                    problem=problem, contestant=name, nodes=4, bandwidth=10.0, seed=0, first_steps=name == DDP
+                )
+                if cell not in kept:
+                    kept.keep(cell, contest.measure(cell))
+                outcome = kept[cell][0]
+                of_epoch = outcome.bytes / problem.epochs / 1e6
+                bytes_of_ddp = of_epoch if name == DDP else bytes_of_ddp
+                rows.append(
+                    {
+                        "workload": problem.name,
+                        "contestant": name,
+                        "MB per epoch": of_epoch,
+                        "DDP's bytes / these": bytes_of_ddp / of_epoch if bytes_of_ddp else None,
+                        "seconds": outcome.seconds,
+                        "accuracy": outcome.accuracy,
+                        "how": f"extrapolated from {outcome.measured_steps} steps"
+                        if outcome.measured_steps
+                        else "measured",
+                    }
+                )
+                progress.advance(task)
+    return rows
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+
+
+if __name__ == "__main__":
+    main()
