@@ -66,7 +66,9 @@ class PowerSGD(BiasedCodec):
             torch.mm(left, matrix, out=right)
         if ranks > 1 and len(second):
             add_up(torch.div(given[plan.cut :], ranks, out=second))
-        stream.memory["directions"] = second.clone()
+        # Only directions count: sizes would be squared in the next P, out of range for very small and large values.
+        size = float(second.abs().max()) if len(second) else 0.0
+        stream.memory["directions"] = second / size if size > 0 else directions
         return given, mean
 
     def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
