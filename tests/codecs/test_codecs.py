@@ -34,8 +34,9 @@ def test_sums_of_16_bit_floats_do_not_overflow() -> None:
     assert run_threads(4, body) == [pytest.approx(60_000, rel=1e-3)] * 4
 
 
-# A hundredth of 66 parameters would be a single one.
-FEW_PARAMETERS = {"top_k": "top_k:ratio=0.1", "random_k": "random_k:ratio=0.2"}
+# A hundredth of 66 parameters would be a single one; what random_k leaves out on the way to a server and back again is
+# late by steps, which momentum does not forgive.
+FEW_PARAMETERS = {"top_k": "top_k:ratio=0.1", "random_k": "random_k:ratio=0.5"}
 
 
 @pytest.mark.parametrize("name", CODECS)

@@ -62,8 +62,12 @@ class Codec(Named, ABC):
         """Space for receiving what `encode` makes of a vector like this one: its size is the size on the wire."""
 
     def encoded_bytes(self, vector: Tensor, stream: Stream) -> int:
-        """Bytes on the wire for a vector like this one."""
+        """Bytes on the wire for a vector like this one, from one rank to another."""
         return self.encoded_like(vector, stream).nbytes
+
+    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
+        """For linear codecs: bytes of what is added up over all ranks for a vector like this one."""
+        return self.encoded_bytes(vector, stream)
 
     def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
         """For linear codecs: `vector` becomes its mean over ranks, by adding up encoded vectors over them."""

@@ -67,6 +67,9 @@ class RandomK(SparseCodec):
         size = _HEADER + count * vector.element_size() if count else 0
         return torch.empty(size, dtype=torch.uint8, device=vector.device)
 
+    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
+        return self.values_in(vector.numel()) * vector.element_size()
+
     def _scale(self, encoded: Tensor, like: Tensor) -> None:
         if like.numel():
             encoded[_HEADER:].view(like.dtype).mul_(like.numel() / self.values_in(like.numel()))

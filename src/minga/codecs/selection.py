@@ -36,23 +36,25 @@ def largest_by_sample(vector: Tensor, count: int, generator: torch.Generator) ->
     positions = _above(vector, threshold, count)
     if len(positions) < count:
         # Many values may be equal to the threshold: zeros, most of all.
-        positions = torch.cat([positions, _equal(vector, threshold, count - len(positions))])
+        positions = torch.cat([positions, _equal(vector, threshold, count - len(positions))]).sort().values
     if len(positions) < count:
         return largest(vector, count)
-    return _best(vector, positions, count).sort().values
+    return _best(vector, positions, count)
 
 
 def _above(vector: Tensor, threshold: float, count: int) -> Tensor:
     """Positions of all magnitudes above the threshold; of the largest, if these are many more than `count`."""
     found: list[Tensor] = []
     total = 0
+    magnitudes = vector.new_empty(_PIECE)
     for start in range(0, vector.numel(), _PIECE):
-        hits = _positions_of(vector[start : start + _PIECE].abs() > threshold).add_(start)
+        piece = vector[start : start + _PIECE]
+        hits = _positions_of(torch.abs(piece, out=magnitudes[: len(piece)]) > threshold).add_(start)
         found.append(hits)
         total += len(hits)
         if total > 2 * count + _PIECE:
             best = _best(vector, torch.cat(found), count)
-            threshold = float(vector[best].abs().min())
+            threshold = float(vector.index_select(0, best).abs_().min())
             found, total = [best], count
     return torch.cat(found)
 
@@ -71,7 +73,13 @@ def _equal(vector: Tensor, magnitude: float, count: int) -> Tensor:
 
 
 def _best(vector: Tensor, positions: Tensor, count: int) -> Tensor:
-    return positions[vector[positions].abs().topk(count, sorted=False).indices]
+    """Those of the `count` largest magnitudes among some positions, in the order given."""
+    magnitudes = vector.index_select(0, positions).abs_()
+    least = magnitudes.kthvalue(len(positions) - count + 1).values
+    chosen = magnitudes > least
+    equal = (magnitudes == least).nonzero().view(-1)
+    chosen[equal[: count - int(chosen.sum())]] = True
+    return positions[chosen]
 
 
 def _positions_of(mask: Tensor) -> Tensor:

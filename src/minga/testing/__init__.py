@@ -1,4 +1,4 @@
-"""Conformance kits: what every transport, collective and strategy must do, as tests to inherit.
+"""Conformance kits: what every transport, collective, codec and strategy must do, as tests to inherit.
 
     class TestElasticAveraging(StrategyConformance):
         def make(self):
@@ -7,6 +7,7 @@
 They need pytest and hypothesis: `pip install minga[testing]`.
 """
 
+from minga.testing.codecs import CodecConformance, UnbiasedCodecConformance
 from minga.testing.collectives import CollectiveConformance
 from minga.testing.strategies import (
     DeterministicStrategyConformance,
@@ -17,11 +18,13 @@ from minga.testing.transports import TransportConformance
 from minga.testing.worlds import run_gloo_threads, train_in_threads
 
 __all__ = [
+    "CodecConformance",
     "CollectiveConformance",
     "DeterministicStrategyConformance",
     "ExactStrategyConformance",
     "StrategyConformance",
     "TransportConformance",
+    "UnbiasedCodecConformance",
     "run_gloo_threads",
     "train_in_threads",
 ]
