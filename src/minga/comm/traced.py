@@ -29,8 +29,8 @@ class Traffic:
 
     _counting: bool = True
 
-    def count(self, nbytes: int, messages: int = 1) -> None:
-        if self._counting:
+    def count(self, nbytes: int, messages: int = 1, *, always: bool = False) -> None:
+        if self._counting or always:
             self.bytes += nbytes
             self.messages += messages
 
@@ -55,17 +55,21 @@ class TracedTransport(Transport):
         inner: Transport,
         traffic: Traffic,
         waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        *,
+        background: bool = False,
     ) -> None:
+        """`background`: what is sent here is training, also while the caller has paused counting to test the model."""
         self._inner = inner
         self._traffic = traffic
         self._waiting = waiting
+        self._background = background
         self.rank = inner.rank
         self.size = inner.size
         self.hosts = inner.hosts
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel():
-            self._traffic.count(tensor.nbytes)
+            self._traffic.count(tensor.nbytes, always=self._background)
         return _Timed(self._inner.isend(tensor, to, tag), self._waiting)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
@@ -78,13 +82,14 @@ class TracedTransport(Transport):
         self._inner.sleep(seconds)
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
-        job = self._inner.start(lambda background: function(TracedTransport(background, self._traffic)))
+        job = self._inner.start(lambda beside: function(TracedTransport(beside, self._traffic, background=True)))
         return _Timed(job, self._waiting)
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.
         members = self.size if ranks is None else len(ranks)
-        self._traffic.count(2 * (members - 1) * tensor.nbytes // members, 2 * (members - 1))
+        sent = 2 * (members - 1) * tensor.nbytes // members
+        self._traffic.count(sent, 2 * (members - 1), always=self._background)
         return _Timed(self._inner.all_reduce(tensor, ranks), self._waiting)
 
     def close(self) -> None:

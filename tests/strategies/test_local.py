@@ -1,0 +1,158 @@
+"""Local SGD, DiLoCo and adaptive: when they exchange, that they don't wait, what they refuse."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from minga import Cluster, Experiment, Training
+from minga.codecs import Int8, Plain, PowerSGD, Stream
+from minga.comm.threads import ThreadTransport, ThreadWorld, run_ranks
+from minga.comm.traced import TracedTransport
+from minga.comm.transport import Pending, Transport
+from minga.errors import UsageError
+from minga.measure.recorder import Recorder
+from minga.replica import Replica
+from minga.spec import parse
+from minga.strategies import Adaptive, LocalSGD, Strategy
+from minga.strategies.rungs import Conditions, Rung, choose
+from minga.testing import train_in_threads
+from minga.testing.problems import blobs
+from minga.train import train
+from minga.trainee import build_trainee
+
+
+def sent_bytes(strategy: str, steps: int, nodes: int = 2) -> list[int]:
+    """What each rank sends in a run on threads."""
+    experiment = Experiment(
+        workload="blobs", strategy=strategy, cluster=Cluster(nodes=nodes), training=Training(steps=steps)
+    )
+    trainees = [build_trainee(experiment, blobs(), rank) for rank in range(nodes)]
+    world = ThreadWorld(nodes)
+
+    def body(comm: Transport) -> int:
+        recorder = Recorder(None)
+        train(experiment, trainees[comm.rank], TracedTransport(comm, recorder.traffic), recorder)
+        return recorder.traffic.bytes
+
+    return run_ranks(nodes, world.transport, body, when_failed=world.fail)
+
+
+def test_exchanges_come_every_period() -> None:
+    # 66 parameters in float64; one more exchange at the end.
+    size = 8 * train_in_threads(Experiment(workload="blobs", training=Training(steps=1)), blobs())[0].layout.length
+    assert sent_bytes("local_sgd:period=5", 20) == [size * 5] * 2
+    assert sent_bytes("local_sgd:period=5,overlap=3", 20) == [size * 5] * 2
+    assert sent_bytes("local_sgd:period=5,post_local=10", 20) == [size * (10 + 2 + 1)] * 2
+    assert sent_bytes("diloco:period=10", 20) == [size * 3] * 2
+    assert sent_bytes("diloco:period=10,fragments=2,overlap=3", 20) == [size * 3] * 2
+
+
+def test_periods_grow_and_shrink() -> None:
+    growing = LocalSGD(period=2, growth=2.0, growth_steps=10, longest=12)
+    assert [growing.period_at(step) for step in (0, 9, 10, 20, 30, 10**9)] == [2, 2, 4, 8, 12, 12]
+    shrinking = LocalSGD(period=8, growth=0.5, growth_steps=10, post_local=5)
+    assert [shrinking.period_at(step) for step in (0, 14, 15, 25, 35, 10**9)] == [8, 8, 4, 2, 1, 1]
+
+
+class SlowWorld(ThreadWorld):
+    """Threads whose background messages take a while, as on a slow network."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        super().__init__(size)
+        self.seconds = seconds
+
+    def transport(self, rank: int) -> ThreadTransport:
+        return _Slow(self, rank)
+
+
+class _Slow(ThreadTransport):
+    def start(self, function: Any) -> Pending:
+        seconds = self.world.seconds  # type: ignore[attr-defined]
+        return super().start(lambda beside: (function(beside), time.sleep(seconds))[0])
+
+
+def waiting(strategy: str, exchange_seconds: float) -> float:
+    """Seconds that a rank waits for exchanges, at 20 ms of computing in each of 40 steps."""
+    experiment = Experiment(
+        workload="blobs", strategy=strategy, cluster=Cluster(nodes=2), training=Training(steps=40, evaluate_every=0)
+    )
+    trainees = [build_trainee(experiment, blobs(), rank) for rank in range(2)]
+    world = SlowWorld(2, exchange_seconds)
+
+    def body(transport: Transport) -> float:
+        recorder = Recorder(None)
+        spans = recorder.spans
+        comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+        replica, chosen = trainees[comm.rank].replica, experiment.chosen_strategy
+        chosen.start(replica, comm)
+        spans.take()
+        for _ in range(40):
+            replica.step += 1
+            time.sleep(0.02)
+            replica.gradients.normal_()
+            chosen.step(replica, comm)
+        waited = spans.take().get("wait", 0.0)
+        chosen.finish(replica, comm)
+        return waited
+
+    return run_ranks(2, world.transport, body, when_failed=world.fail)[0]
+
+
+@pytest.mark.parametrize("strategy", ["local_sgd:period=8,overlap=8", "adaptive:budget=8"])
+def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: str) -> None:
+    # The control is given less time than an exchange takes, and waits about 100 ms each time.
+    control = waiting("local_sgd:period=8,overlap=1", 0.8 * 0.16)
+    assert control > 4 * 0.08
+    assert waiting(strategy, 0.8 * 0.16) < 0.2 * control
+
+
+def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
+    stream = Stream(((10,),))
+    rungs = [
+        Rung(Plain(), stream, bytes=1_600_000, hops=1, work_seconds=0.0),
+        Rung(Int8(), stream, bytes=400_000, hops=1, work_seconds=0.002),
+        Rung(PowerSGD(rank=4), stream, bytes=60_000, hops=2, work_seconds=0.002),
+        Rung(PowerSGD(rank=1), stream, bytes=15_000, hops=2, work_seconds=0.001),
+    ]
+
+    def chosen(megabits: float, budget: float = 2.0, step: float = 0.025, hop: float = 0.001) -> int:
+        return choose(rungs, Conditions(step, 8e-6 / megabits, hop), budget)
+
+    assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 2, 3]
+    assert chosen(0.01) == 3, "none is quick enough: the quickest"
+    assert chosen(1000, hop=0.1) == 1, "fewer hops where hops are what counts"
+    assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
+    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 2
+    assert rungs[0].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 1
+
+
+def test_adaptive_goes_on_for_those_who_are_slower() -> None:
+    experiment = Experiment(
+        workload="blobs",
+        strategy=Adaptive(),
+        cluster=Cluster(nodes=3, speeds=(1, 1, 0.1)),
+        training=Training(steps=60, evaluate_every=0),
+    )
+    replicas: list[Replica] = train_in_threads(experiment, blobs())
+    assert all(torch.equal(replica.parameters, replicas[0].parameters) for replica in replicas)
+    assert all(replica.notes["exchanges"] == replicas[0].notes["exchanges"] for replica in replicas)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("local_sgd:period=0", "period"),
+        ("local_sgd:period=4,overlap=5", "at most the period"),
+        ("local_sgd:codec=(top_k:momentum_correction=true)", "allreduce or ps"),
+        ("diloco:period=4,fragments=5", "at most the period"),
+        ("diloco:outer_momentum=1", "below 1"),
+        ("adaptive:budget=0", "between 0.5"),
+    ],
+)
+def test_what_cannot_be_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(Strategy, text)  # type: ignore[type-abstract]
