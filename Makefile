@@ -27,6 +27,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/against_ddp.py
 	$(BIN)/python benchmarks/ring_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py
+	$(BIN)/python benchmarks/codecs.py
 
 chaos: environment  ## faults: real processes that are killed, stopped and starved
 	$(BIN)/python -m pytest -m chaos -v

@@ -39,7 +39,12 @@ StrategyOption = Annotated[
     ),
 ]
 CodecOption = Annotated[
-    str | None, typer.Option("--codec", metavar="SPEC", help="Form of vectors on the wire: none, half, bfloat16.")
+    str | None,
+    typer.Option(
+        "--codec",
+        metavar="SPEC",
+        help="Form of vectors on the wire: half, int8, top_k:ratio=0.01...; see 'minga strategies'.",
+    ),
 ]
 EpochsOption = Annotated[int | None, typer.Option(help="Passes over the data.")]
 StepsOption = Annotated[int | None, typer.Option(help="Steps of every worker, instead of epochs.")]
