@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minga.strategies import STRATEGIES, AllReduce, ParameterServer, Single, Strategy, Switch
+from minga.strategies import STRATEGIES, AllReduce, Gossip, ParameterServer, Single, Strategy, Switch
 from minga.testing import DeterministicStrategyConformance, ExactStrategyConformance, StrategyConformance
 
 
@@ -37,6 +37,14 @@ TestAsynchronous = roughly("async", ParameterServer(mode="async"))
 TestAsynchronousServers = roughly("async2", ParameterServer(mode="async", servers=2))
 TestSwitch = roughly("switch", Switch(at=10))
 TestSwitchOnPlateau = roughly("switch_plateau", Switch(window=5, patience=1))
+TestGossip = again("gossip", Gossip())
+TestGossipRing = again("gossip_ring", Gossip(graph="ring", overlap=False))
+TestGossipRandom = again("gossip_random", Gossip(graph="random", period=2, codec="bfloat16"))
+TestGossipCopies = again("gossip_copies", Gossip(graph="ring", codec="half"))
+TestPushSum = again("push_sum", Gossip(algorithm="push_sum"))
+TestPushSumRandom = again("push_sum_random", Gossip(algorithm="push_sum", graph="random", overlap=False))
+TestAsynchronousGossip = roughly("asynchronous_gossip", Gossip(algorithm="asynchronous"))
+TestAsynchronousRing = roughly("asynchronous_ring", Gossip(algorithm="asynchronous", graph="ring", codec="half"))
 
 
 def test_every_strategy_is_tested() -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from minga.spec import Preset, register
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
+from minga.strategies.gossip import Gossip
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch
 
-__all__ = ["STRATEGIES", "AllReduce", "ParameterServer", "Single", "Strategy", "Switch"]
+__all__ = ["STRATEGIES", "AllReduce", "Gossip", "ParameterServer", "Single", "Strategy", "Switch"]
 
 
 def _all_reduce(collective: str, summary: str) -> Preset:
@@ -30,6 +31,7 @@ STRATEGIES: dict[str, Preset] = {
     "two_level": _all_reduce("two_level", "inside each host first, then between hosts"),
     "ps": Preset(ParameterServer),
     "switch": Preset(Switch),
+    "gossip": Preset(Gossip),
 }
 
 register(Strategy, STRATEGIES)
