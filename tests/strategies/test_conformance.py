@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from minga.strategies import STRATEGIES, AllReduce, Gossip, ParameterServer, Single, Strategy, Switch
+from minga.codecs import BFloat16, Half
+from minga.strategies import STRATEGIES, AllReduce, Gossip, Hierarchical, ParameterServer, Single, Strategy, Switch
 from minga.testing import DeterministicStrategyConformance, ExactStrategyConformance, StrategyConformance
 
 
@@ -39,12 +40,17 @@ TestSwitch = roughly("switch", Switch(at=10))
 TestSwitchOnPlateau = roughly("switch_plateau", Switch(window=5, patience=1))
 TestGossip = again("gossip", Gossip())
 TestGossipRing = again("gossip_ring", Gossip(graph="ring", overlap=False))
-TestGossipRandom = again("gossip_random", Gossip(graph="random", period=2, codec="bfloat16"))
-TestGossipCopies = again("gossip_copies", Gossip(graph="ring", codec="half"))
+TestGossipRandom = again("gossip_random", Gossip(graph="random", period=2, codec=BFloat16()))
+TestGossipCopies = again("gossip_copies", Gossip(graph="ring", codec=Half()))
 TestPushSum = again("push_sum", Gossip(algorithm="push_sum"))
 TestPushSumRandom = again("push_sum_random", Gossip(algorithm="push_sum", graph="random", overlap=False))
+TestHierarchical = again("hierarchical", Hierarchical(site_size=2))
+TestHierarchicalPush = again("sites_push", Hierarchical(site_size=2, across=Gossip(algorithm="push_sum", period=3)))
+TestOneSite = exactly("one_site", Hierarchical())
+TestHierarchicalExact = exactly("sites_exact", Hierarchical(site_size=2, across=AllReduce(collective="ring")))
+TestSitesOfThree = exactly("sites_of_three", Hierarchical(site_size=3, across=AllReduce()))
 TestAsynchronousGossip = roughly("asynchronous_gossip", Gossip(algorithm="asynchronous"))
-TestAsynchronousRing = roughly("asynchronous_ring", Gossip(algorithm="asynchronous", graph="ring", codec="half"))
+TestAsynchronousRing = roughly("asynchronous_ring", Gossip(algorithm="asynchronous", graph="ring", codec=Half()))
 
 
 def test_every_strategy_is_tested() -> None:

@@ -9,11 +9,12 @@ from minga.spec import Preset, register
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
 from minga.strategies.gossip import Gossip
+from minga.strategies.hierarchical import Hierarchical
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch
 
-__all__ = ["STRATEGIES", "AllReduce", "Gossip", "ParameterServer", "Single", "Strategy", "Switch"]
+__all__ = ["STRATEGIES", "AllReduce", "Gossip", "Hierarchical", "ParameterServer", "Single", "Strategy", "Switch"]
 
 
 def _all_reduce(collective: str, summary: str) -> Preset:
@@ -32,6 +33,7 @@ STRATEGIES: dict[str, Preset] = {
     "ps": Preset(ParameterServer),
     "switch": Preset(Switch),
     "gossip": Preset(Gossip),
+    "hierarchical": Preset(Hierarchical),
 }
 
 register(Strategy, STRATEGIES)

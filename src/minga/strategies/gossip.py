@@ -52,7 +52,7 @@ class Gossip(Strategy):
     """Exchange while the next steps are computed, and take the outcome in afterwards; asynchronous always does."""
 
     consensus_step: float | None = None
-    """For graph=ring with a lossy codec: how much of the way to the neighbours' copies a round goes (default: 0.9 for
+    """For graph=ring with a lossy codec: how much of the way to the neighbours' copies a round goes (default: 1 for
     codecs that round, 0.1 for those that leave most out)."""
 
     def check(self) -> None:
@@ -94,7 +94,8 @@ class Gossip(Strategy):
         return self.algorithm != "asynchronous"
 
     def exchanges(self, replica: Replica) -> bool:
-        return self.algorithm == "asynchronous" or replica.step % self.period == 0
+        # A pushed weight makes a rank's own steps differ from those it would do alone.
+        return self.algorithm != "dpsgd" or replica.step % self.period == 0
 
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
@@ -127,7 +128,7 @@ class Gossip(Strategy):
 
         made = kind(topology=topology, period=self.period, overlap=self.overlap, codec=self.codec, streams=streams)
         if isinstance(made, PubliclyCopied):
-            usual = 0.9 if self.codec.faithful else 0.1
+            usual = 1.0 if self.codec.faithful else 0.1
             made.consensus_step = usual if self.consensus_step is None else self.consensus_step
             made.know(replica.parameters, comm.rank, topology(comm.rank, comm.size, 0))
         return made

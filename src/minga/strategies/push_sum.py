@@ -43,6 +43,8 @@ class PushSum(GossipInRounds):
         before = self._mass / self._weight
         replica.update()
         self._mass.add_(replica.parameters).sub_(before)
+        if self._weight != 1.0:
+            torch.div(self._mass, self._weight, out=replica.parameters)
 
     def vector(self, replica: Replica) -> Tensor:
         assert self._mass is not None
