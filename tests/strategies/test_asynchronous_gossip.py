@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 import textwrap
 import threading
 import time
@@ -22,8 +21,10 @@ from minga.strategies import Gossip, asynchronous_gossip
 from minga.testing import run_gloo_threads, train_in_threads
 from minga.testing.problems import blobs
 
-STEPS = 60
-COMPUTING_SECONDS = 0.006
+STEPS = 25
+COMPUTING_SECONDS = 0.02
+ATTEMPTS = 3
+"""On a busy machine something else may hold ranks up now and then; a slow neighbour would do it every time."""
 
 
 def seconds_of_a_step(strategy: str, speeds: tuple[float, ...]) -> list[float]:
@@ -49,12 +50,15 @@ def seconds_of_a_step(strategy: str, speeds: tuple[float, ...]) -> list[float]:
 @pytest.mark.parametrize("slow", [0, 3], ids=["one who asks", "one who answers"])
 def test_a_slow_node_does_not_hold_the_others_up(slow: int) -> None:
     speeds = tuple(0.25 if rank == slow else 1.0 for rank in range(4))
-    fast = [rank for rank in range(4) if rank != slow]
-    usual = seconds_of_a_step("gossip:algorithm=asynchronous", (1.0,) * 4)
-    beside_slow = seconds_of_a_step("gossip:algorithm=asynchronous", speeds)
-    assert beside_slow[slow] > 3 * statistics.mean(usual)  # it is slow indeed
-    for rank in fast:
-        assert usual[rank] / beside_slow[rank] >= 0.9
+    kept = []
+    for _ in range(ATTEMPTS):
+        usual = seconds_of_a_step("gossip:algorithm=asynchronous", (1.0,) * 4)
+        beside_slow = seconds_of_a_step("gossip:algorithm=asynchronous", speeds)
+        assert beside_slow[slow] > 3 * min(beside_slow)  # it is slow indeed
+        kept.append(min(usual[rank] / beside_slow[rank] for rank in range(4) if rank != slow))
+        if kept[-1] >= 0.9:
+            return
+    raise AssertionError(f"the others kept {kept} of their speed")
 
 
 def test_in_rounds_a_slow_node_does_hold_them_up() -> None:
@@ -70,7 +74,7 @@ WORKLOAD = """
     from minga import Workload
 
     def loss(outputs, targets):
-        time.sleep(0.006)
+        time.sleep(0.02)
         return nn.functional.cross_entropy(outputs, targets)
 
     data = TensorDataset(torch.randn(400, 8), torch.arange(400) % 2)
@@ -97,9 +101,14 @@ def test_a_slow_process_does_not_hold_the_others_up(tmp_path: Path) -> None:
             rates.append((len(times) - 1) / (times[-1] - times[0]))
         return rates
 
-    usual, beside_slow = steps_per_second((1, 1, 1, 1)), steps_per_second((1, 1, 1, 0.25))
-    assert beside_slow[3] < 0.4 * usual[3]
-    assert min(now / before for now, before in zip(beside_slow[:3], usual[:3], strict=True)) >= 0.9
+    kept = []
+    for _ in range(ATTEMPTS):
+        usual, beside_slow = steps_per_second((1, 1, 1, 1)), steps_per_second((1, 1, 1, 0.25))
+        assert beside_slow[3] < 0.4 * max(beside_slow)
+        kept.append(min(now / before for now, before in zip(beside_slow[:3], usual[:3], strict=True)))
+        if kept[-1] >= 0.9:
+            return
+    raise AssertionError(f"the others kept {kept} of their speed")
 
 
 def gather(comm: Transport, pause: float = 0.0) -> tuple[Tensor, Tensor, int]:
