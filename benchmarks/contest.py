@@ -159,7 +159,11 @@ def _ddp(cell: Cell, folder: str) -> dict[str, Any]:
     }
     run_script(cell.experiment(folder), FOLDER / "ddp_script.py", [json.dumps(asked)], show=False)
     ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(cell.nodes)]
-    return {**ranks[0], "seconds": max(rank["seconds"] for rank in ranks), "bytes": sum(rank["bytes"] for rank in ranks)}
+    return {
+        **ranks[0],
+        "seconds": max(rank["seconds"] for rank in ranks),
+        "bytes": sum(rank["bytes"] for rank in ranks),
+    }
 
 
 class Kept:

@@ -233,9 +233,7 @@ def four_nodes(options: argparse.Namespace, problems: Sequence[Problem], kept: K
             bytes_of_ddp = None
             for name in names:
                 progress.update(task, description=f"{problem.name}, four nodes: {name}")
-                cell = Cell(
-                    problem=problem, contestant=name, nodes=4, bandwidth=10.0, seed=0, first_steps=name == DDP
-                )
+                cell = Cell(problem=problem, contestant=name, nodes=4, bandwidth=10.0, seed=0, first_steps=name == DDP)
                 if cell not in kept:
                     kept.keep(cell, contest.measure(cell))
                 outcome = kept[cell][0]

@@ -18,7 +18,7 @@ from minga.codecs import CODECS, BFloat16, Codec, Half, Plain
 from minga.config import FieldError, fields_of
 from minga.errors import ConfigError
 from minga.spec import Named, Preset, describe, parse
-from minga.strategies import STRATEGIES, AllReduce, ParameterServer, Single, Strategy, Switch
+from minga.strategies import STRATEGIES, AllReduce, Gossip, Hierarchical, ParameterServer, Single, Strategy, Switch
 
 OWN = """
 from dataclasses import dataclass
@@ -210,6 +210,12 @@ def test_a_file_that_is_not_there_is_named() -> None:
         (ParameterServer(), "ps:mode=sync"),
         (ParameterServer(mode="ssp", staleness=3, codec=Half()), "ps:codec=half,mode=ssp,staleness=3"),
         (Switch(), "switch"),
+        (Gossip(period=4), "gossip:algorithm=dpsgd,period=4"),
+        (Hierarchical(across=AllReduce(collective="ring")), "hierarchical:across=ring"),
+        (
+            Hierarchical(across=Gossip(period=4, codec=Half())),
+            "hierarchical:across=(gossip:codec=half,algorithm=dpsgd,period=4)",
+        ),
     ],
 )
 def test_a_description_has_the_nearest_name_and_only_what_is_not_usual(strategy: Strategy, text: str) -> None:
@@ -221,9 +227,26 @@ def test_an_inner_spec_with_commas_is_put_in_parentheses(own: Path) -> None:
     assert describe(parse(Strategy, text)) == text
 
 
+def test_an_inner_spec_with_an_inner_spec_needs_parentheses_only_for_its_commas(own: Path) -> None:
+    codec = f"{own}:Scaled:factor=2.0,rounds=3"
+    strategy = parse(Strategy, f"hierarchical:across=ring:codec=({codec})")
+    assert strategy == parse(Strategy, f"hierarchical:across=(ring:codec=({codec}))")
+    assert describe(strategy) == f"hierarchical:across=(ring:codec=({codec}))"
+
+
 def test_a_class_in_a_file_is_described_by_its_whole_path(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own.parent)
     assert describe(parse(Strategy, "own.py:Averaging:period=3")) == f"{own}:Averaging:period=3"
+
+
+INNER = [
+    AllReduce(),
+    AllReduce(collective="ring", bucket_bytes=64),
+    ParameterServer(),
+    Gossip(period=8),
+    Gossip(algorithm="push_sum", graph="ring", codec=Half()),
+]
+"""Strategies inside another one."""
 
 
 def values_of(hint: Any, codecs: st.SearchStrategy[Codec]) -> st.SearchStrategy[Any]:
@@ -232,6 +255,8 @@ def values_of(hint: Any, codecs: st.SearchStrategy[Codec]) -> st.SearchStrategy[
         return st.one_of([values_of(choice, codecs) for choice in typing.get_args(hint)])
     if hint is Codec:
         return codecs
+    if hint is Strategy:
+        return st.sampled_from(INNER)
     if hint is int:
         return st.integers(0, 1 << 40)
     return st.floats(0, allow_nan=False) if hint is float else st.from_type(hint)

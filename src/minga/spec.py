@@ -72,7 +72,7 @@ def parse(family: type[AnyNamed], text: str) -> AnyNamed:
             raise ConfigError(f"{item!r} in {family.kind} {text!r} should be field=value")
         if key.strip() in values:
             raise ConfigError(f"{family.kind} {text!r} says {key.strip()} twice")
-        values[key.strip()] = value.strip().removeprefix("(").removesuffix(")")
+        values[key.strip()] = _without_parentheses(value.strip())
     return _make(family, name, values)
 
 
@@ -119,6 +119,11 @@ def _split(text: str) -> list[str]:
         else:
             current += letter
     return [part for part in [*parts, current] if part.strip()]
+
+
+def _without_parentheses(text: str) -> str:
+    """Without those around it all; `gossip:codec=(...)` keeps its own."""
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
 def _plain(value: Any) -> str:

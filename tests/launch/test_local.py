@@ -156,7 +156,9 @@ def run_broken(
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("strategy", ["ring", "native", "ps:mode=sync", "ps:mode=async"])
+@pytest.mark.parametrize(
+    "strategy", ["ring", "native", "ps:mode=sync", "ps:mode=async", "gossip", "gossip:algorithm=asynchronous"]
+)
 def test_a_worker_that_raises_is_named_with_its_own_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:

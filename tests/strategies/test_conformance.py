@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from minga.codecs import Int8, PowerSGD
+from minga.codecs import BFloat16, Half, Int8, PowerSGD
 from minga.strategies import (
     STRATEGIES,
     Adaptive,
     AllReduce,
     DiLoCo,
+    Gossip,
+    Hierarchical,
     LocalSGD,
     ParameterServer,
     Single,
@@ -60,6 +62,19 @@ TestAsynchronous = roughly("async", ParameterServer(mode="async"))
 TestAsynchronousServers = roughly("async2", ParameterServer(mode="async", servers=2))
 TestSwitch = roughly("switch", Switch(at=10))
 TestSwitchOnPlateau = roughly("switch_plateau", Switch(window=5, patience=1))
+TestGossip = again("gossip", Gossip())
+TestGossipRing = again("gossip_ring", Gossip(graph="ring", overlap=False))
+TestGossipRandom = again("gossip_random", Gossip(graph="random", period=2, codec=BFloat16()))
+TestGossipCopies = again("gossip_copies", Gossip(graph="ring", codec=Half()))
+TestPushSum = again("push_sum", Gossip(algorithm="push_sum"))
+TestPushSumRandom = again("push_sum_random", Gossip(algorithm="push_sum", graph="random", overlap=False))
+TestHierarchical = again("hierarchical", Hierarchical(site_size=2))
+TestHierarchicalPush = again("sites_push", Hierarchical(site_size=2, across=Gossip(algorithm="push_sum", period=3)))
+TestOneSite = exactly("one_site", Hierarchical())
+TestHierarchicalExact = exactly("sites_exact", Hierarchical(site_size=2, across=AllReduce(collective="ring")))
+TestSitesOfThree = exactly("sites_of_three", Hierarchical(site_size=3, across=AllReduce()))
+TestAsynchronousGossip = roughly("asynchronous_gossip", Gossip(algorithm="asynchronous"))
+TestAsynchronousRing = roughly("asynchronous_ring", Gossip(algorithm="asynchronous", graph="ring", codec=Half()))
 
 
 def test_every_strategy_is_tested() -> None:

@@ -11,6 +11,8 @@ from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
 from minga.strategies.diloco import DiLoCo
 from minga.strategies.local_sgd import LocalSGD
+from minga.strategies.gossip import Gossip
+from minga.strategies.hierarchical import Hierarchical
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch
@@ -20,6 +22,8 @@ __all__ = [
     "Adaptive",
     "AllReduce",
     "DiLoCo",
+    "Gossip",
+    "Hierarchical",
     "LocalSGD",
     "ParameterServer",
     "Single",
@@ -46,6 +50,8 @@ STRATEGIES: dict[str, Preset] = {
     "local_sgd": Preset(LocalSGD),
     "diloco": Preset(DiLoCo),
     "switch": Preset(Switch),
+    "gossip": Preset(Gossip),
+    "hierarchical": Preset(Hierarchical),
     "adaptive": Preset(Adaptive),
 }
 

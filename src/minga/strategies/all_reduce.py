@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from minga.codecs.stream import Stream
 from minga.comm import COLLECTIVES, Transport, all_reduce_mean
 from minga.comm.collectives import Collective, CollectiveName, two_level
@@ -57,16 +59,22 @@ class AllReduce(Strategy):
             bucket.gradients.mul_(replica.weight)
         if comm.size > 1:
             stream = self._stream(replica, bucket)
-            bucket.pending = comm.start(
-                lambda background: all_reduce_mean(background, bucket.gradients, self._function(), self.codec, stream)
-            )
+            bucket.pending = comm.start(lambda background: self.average(background, bucket.gradients, stream))
+
+    def average(self, comm: Transport, vector: Tensor, stream: Stream) -> None:
+        """`vector` becomes its mean over all ranks."""
+        all_reduce_mean(comm, vector, self._function(), self.codec, stream)
 
     def step(self, replica: Replica, comm: Transport) -> None:
+        self.average_gradients(replica)
+        replica.update()
+
+    def average_gradients(self, replica: Replica) -> None:
+        """A step without its update: gradients are the mean over all ranks afterwards."""
         replica.flush_buckets()
         for bucket in replica.buckets:
             if bucket.pending is not None:
                 bucket.pending.wait()
-        replica.update()
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Nothing: replicas that start equal and apply equal gradients agree to the last bit."""

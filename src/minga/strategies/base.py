@@ -102,5 +102,9 @@ class Strategy(Named, ABC):
         """Whether all ranks that train are at the same step now, so that they can evaluate together."""
         return True
 
+    def exchanges(self, replica: Replica) -> bool:
+        """Whether the step under way may change parameters by what other ranks know; if unsure, yes."""
+        return True
+
     def check_nodes(self, nodes: int) -> None:
         """Raise `FieldError` if this many nodes can't work."""

@@ -10,7 +10,7 @@ from minga.comm.collectives.ring import ring
 from minga.comm.collectives.tree import broadcast, reduce
 from minga.comm.transport import Transport
 
-__all__ = ["two_level"]
+__all__ = ["neighbourhoods", "two_level"]
 
 
 def two_level(comm: Transport, vector: Tensor, group_size: int = 0) -> None:
@@ -18,7 +18,7 @@ def two_level(comm: Transport, vector: Tensor, group_size: int = 0) -> None:
 
     Groups are the ranks that share a host, or `group_size` neighbours where that is given.
     """
-    groups = _groups(comm, group_size)
+    groups = neighbourhoods(comm, group_size)
     mine = next(group for group in groups if comm.rank in group)
     inside = comm.group(mine)
     reduce(inside, vector)
@@ -27,7 +27,8 @@ def two_level(comm: Transport, vector: Tensor, group_size: int = 0) -> None:
     broadcast(inside, vector)
 
 
-def _groups(comm: Transport, group_size: int) -> list[list[int]]:
+def neighbourhoods(comm: Transport, group_size: int = 0) -> list[list[int]]:
+    """The ranks that share a host or a site, or `group_size` neighbours where that is given; in the order of ranks."""
     if group_size:
         return [list(range(comm.size))[at : at + group_size] for at in range(0, comm.size, group_size)]
     by_host: dict[str, list[int]] = defaultdict(list)

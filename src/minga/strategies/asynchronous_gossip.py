@@ -1,0 +1,222 @@
+"""AD-PSGD: pairs average whenever one of the two likes to, and nobody waits for a slow one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import Codec
+from minga.codecs.stream import Stream
+from minga.comm import Pending, Transport
+from minga.replica import Replica
+
+__all__ = ["AsynchronousGossip"]
+
+_HEADER, _QUESTION, _ANSWER = 1, 2, 3
+_MEET, _FINISH = 0.0, 1.0
+# A fast rank waits at the end for the slowest one, and an answering one hears nothing while others compute.
+_PATIENCE = 30.0
+
+
+class AsynchronousGossip:
+    """One rank's side of AD-PSGD (Lian et al., arXiv:1710.06952).
+
+    Even ranks ask: they send their parameters to an odd neighbour, get its own back, and both move half the way, each
+    by the same difference, so that the sum of the two stays what it is. All this happens in the background, on
+    copies: what a meeting changes is added by the owner's own thread at its next step, and a meeting that is not over
+    by then is taken in later. So neither a slow rank nor a slow link holds anybody up.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        comm: Transport,
+        *,
+        partners: Sequence[int],
+        period: int,
+        codec: Codec,
+        stream: Stream,
+        seed: int,
+    ) -> None:
+        self._partners = list(partners)
+        self._period = period
+        self._codec = codec
+        self._stream = stream
+        self._asks = comm.rank % 2 == 0
+        self._chance = torch.Generator().manual_seed(seed + comm.rank)
+        self._arrived: deque[Tensor] = deque()
+        """The change that a meeting of an asking rank has brought."""
+        self._failed: deque[Exception] = deque()
+        self._job: Pending | None = None
+        self._answers: _Answers | None = None
+        self._meetings = 0
+        if not self._asks and self._partners:
+            answers = self._answers = _Answers(self._partners, codec, stream, replica.parameters.clone())
+            self._job = comm.start(self._watched(answers.run))
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if replica.fill:
+            # A batch that the end of an epoch cut short counts less: there is no global batch to weigh it against.
+            replica.gradients.mul_(min(1.0, replica.fill))
+            replica.update()
+        if self._failed and self._job is not None:
+            self._job.wait()  # raises what went wrong in the background
+        self._take_in(replica)
+        if self._asks and self._partners and self._job is None and replica.step % self._period == 0:
+            self._meet(replica, comm)
+
+    def settle(self, replica: Replica, comm: Transport) -> None:
+        """At the end: no meeting is under way any more, and everybody has come so far."""
+        if self._asks:
+            if self._job is not None:
+                self._job.wait()
+                self._take_in(replica)
+            comm.start(self._say_goodbye).wait(_PATIENCE)
+        elif self._job is not None:
+            self._job.wait(_PATIENCE)
+            self._take_in(replica)
+        replica.notes["meetings"] = self._answers.meetings if self._answers is not None else self._meetings
+        _wait_for_all(comm)
+
+    def _take_in(self, replica: Replica) -> None:
+        if self._answers is not None:
+            self._answers.take_in(replica.parameters)
+        elif self._arrived:
+            replica.parameters.add_(self._arrived.popleft())
+            self._job = None
+
+    def _meet(self, replica: Replica, comm: Transport) -> None:
+        partner = self._partners[int(torch.randint(len(self._partners), (1,), generator=self._chance))]
+        mine = replica.parameters.clone()
+        self._meetings += 1
+
+        def meeting(background: Transport) -> None:
+            encoded = self._codec.encode_once(mine, self._stream)
+            answer = self._codec.encoded_like(mine, self._stream)
+            arrival = background.ireceive(answer, partner, _ANSWER)
+            # The header comes last, as a doorbell: who answers never waits for a question on a slow link.
+            sends = [
+                background.isend(encoded, partner, _QUESTION),
+                background.isend(torch.tensor([_MEET], dtype=torch.float64), partner, _HEADER),
+            ]
+            for pending in [*sends, arrival]:
+                pending.wait()
+            self._arrived.append(_half_way(self._codec, self._stream, encoded, answer, mine))
+
+        self._job = comm.start(self._watched(meeting))
+
+    def _say_goodbye(self, background: Transport) -> None:
+        header = torch.tensor([_FINISH], dtype=torch.float64)
+        for pending in [background.isend(header, partner, _HEADER) for partner in self._partners]:
+            pending.wait(_PATIENCE)
+
+    def _watched(self, function: Callable[[Transport], None]) -> Callable[[Transport], None]:
+        """A job whose failure the owner hears of without waiting for its end."""
+
+        def run(background: Transport) -> None:
+            try:
+                function(background)
+            except Exception as error:
+                self._failed.append(error)
+                raise
+
+        return run
+
+
+class _Answers:
+    """The background of a rank that answers: as if the parameters were here, and averaging were one operation.
+
+    The owner publishes its parameters after every step, and says which changes it has taken in so far. What it has not
+    taken in yet is added to them for the next answer, so that several who ask between two steps of a slow owner meet
+    each other's parameters too, and never pull it beyond their mean.
+    """
+
+    def __init__(self, partners: Sequence[int], codec: Codec, stream: Stream, parameters: Tensor) -> None:
+        self._partners = list(partners)
+        self._codec = codec
+        self._stream = stream
+        self._published = (parameters, 0)
+        """The owner's parameters, and the number of the last change that is in them; replaced as a whole."""
+        self._untaken: deque[tuple[int, Tensor]] = deque()
+        """At most one change, which the owner takes or this side adds to: who gets hold of it has it alone."""
+        self._changes: dict[int, Tensor] = {}
+        """Changes that may not be in the published parameters yet, by number."""
+        self._last = 0
+        self.meetings = 0
+
+    def take_in(self, parameters: Tensor) -> None:
+        """By the owner, after its step: apply what has come, and publish."""
+        number = self._published[1]
+        try:
+            number, change = self._untaken.popleft()
+            parameters.add_(change)
+        except IndexError:
+            pass
+        self._published = (parameters.clone(), number)
+
+    def run(self, background: Transport) -> None:
+        like = self._published[0]
+        inbox = {partner: self._codec.encoded_like(like, self._stream) for partner in self._partners}
+        # Posted before anybody asks, so that a question travels at once.
+        coming = {partner: background.ireceive(inbox[partner], partner, _QUESTION) for partner in self._partners}
+        replies: dict[int, Pending] = {}
+        header = torch.empty(1, dtype=torch.float64)
+        while coming:
+            partner = background.receive(header, None, _HEADER, patience=_PATIENCE)
+            if float(header[0]) == _FINISH:
+                coming.pop(partner).cancel()
+                continue
+            coming[partner].wait()
+            if partner in replies:
+                replies[partner].wait()
+            mine = self._current()
+            encoded = self._codec.encode_once(mine, self._stream)
+            replies[partner] = background.isend(encoded, partner, _ANSWER)
+            self._owe(_half_way(self._codec, self._stream, encoded, inbox[partner], mine))
+            coming[partner] = background.ireceive(inbox[partner], partner, _QUESTION)
+            self.meetings += 1
+        for reply in replies.values():
+            reply.wait()
+
+    def _current(self) -> Tensor:
+        parameters, included = self._published
+        self._changes = {number: change for number, change in self._changes.items() if number > included}
+        mine = parameters.clone()
+        for change in self._changes.values():
+            mine.add_(change)
+        return mine
+
+    def _owe(self, change: Tensor) -> None:
+        try:
+            number, earlier = self._untaken.popleft()
+            change = earlier.add_(change)
+        except IndexError:
+            self._last += 1
+            number = self._last
+        self._changes[number] = change
+        self._untaken.append((number, change))
+
+
+def _half_way(codec: Codec, stream: Stream, own: Tensor, other: Tensor, like: Tensor) -> Tensor:
+    """Half of the difference between two encoded vectors: the other side has exactly the opposite."""
+    mine, theirs = torch.empty_like(like), torch.empty_like(like)
+    codec.decode(own, mine, stream)
+    codec.decode(other, theirs, stream)
+    return theirs.sub_(mine).div_(2)
+
+
+def _wait_for_all(comm: Transport) -> None:
+    """As a barrier, with the patience that the slowest rank needs."""
+    token = torch.zeros(1)
+    others = range(1, comm.size)
+    if comm.rank == 0:
+        for other in others:
+            comm.receive(token, other, patience=_PATIENCE)
+        for other in others:
+            comm.send(token, other)
+    else:
+        comm.isend(token, 0).wait(_PATIENCE)
+        comm.receive(token, 0, patience=_PATIENCE)

@@ -1,0 +1,147 @@
+"""Gossip: replicas exchange parameters with a few neighbours instead of with everybody.
+
+minga train digits --nodes 8 --strategy gossip:algorithm=dpsgd,graph=exponential
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from minga.codecs.stream import Stream
+from minga.comm import Transport, all_reduce_mean
+from minga.config import FieldError
+from minga.replica import Replica
+from minga.spec import describe
+from minga.strategies.asynchronous_gossip import AsynchronousGossip
+from minga.strategies.base import Strategy
+from minga.strategies.decentralized_sgd import DecentralizedSGD, PubliclyCopied
+from minga.strategies.gossip_graphs import Neighbours, mixing_round, partners, pushing_round
+from minga.strategies.gossip_rounds import GossipInRounds
+from minga.strategies.push_sum import PushSum
+
+__all__ = ["Gossip"]
+
+_KEY = "gossip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gossip(Strategy):
+    """Every replica trains by itself and mixes its parameters with those of a few neighbours.
+
+    dpsgd: neighbours become their mean in every round (Lian et al., arXiv:1705.09056); with a codec that leaves much
+    out, by way of public copies (CHOCO-SGD, Koloskova et al., arXiv:1902.00340). push_sum: along one-way edges
+    (stochastic gradient push, Assran et al., arXiv:1811.10792). asynchronous: in pairs and without rounds, so that a
+    slow node holds nobody up (AD-PSGD, Lian et al., arXiv:1710.06952).
+
+    Mixing never changes the mean of all replicas, which is what the run ends with. A rank that fails is missed by its
+    neighbours at the deadline, and named by them.
+    """
+
+    algorithm: Literal["dpsgd", "push_sum", "asynchronous"] = field(default="dpsgd", metadata={"always_shown": True})
+    """dpsgd: with neighbours, in rounds. push_sum: along one-way edges. asynchronous: in pairs, nobody waits."""
+
+    graph: Literal["ring", "exponential", "random"] = "exponential"
+    """Who is a neighbour. ring: next ranks. exponential: those at 1, 2, 4, ... in turn. random: drawn in each round."""
+
+    period: int = 1
+    """Local steps between two exchanges."""
+
+    overlap: bool = True
+    """Exchange while the next steps are computed, and take the outcome in afterwards; asynchronous always does."""
+
+    consensus_step: float | None = None
+    """For graph=ring with a lossy codec: how much of the way to the neighbours' copies a round goes (default: 1 for
+    codecs that round, 0.1 for those that leave most out)."""
+
+    def check(self) -> None:
+        if self.period < 1:
+            raise FieldError(("period",), f"should be at least 1, not {self.period}")
+        if self.algorithm == "asynchronous" and not self.overlap:
+            raise FieldError(("overlap",), "false is for dpsgd and push_sum: asynchronous never waits for an exchange")
+        self._check_codec()
+        if self.consensus_step is not None:
+            if not self._copies:
+                raise FieldError(
+                    ("consensus_step",),
+                    "is for algorithm=dpsgd, graph=ring with a lossy codec such as half; leave it out",
+                )
+            if not 0 < self.consensus_step <= 1:
+                raise FieldError(("consensus_step",), f"should be above 0 and at most 1, not {self.consensus_step:g}")
+
+    def _check_codec(self) -> None:
+        if self.codec.corrects_momentum:
+            raise FieldError(
+                ("codec",),
+                f"{describe(self.codec)} corrects momentum of gradients, and gossip sends parameters; "
+                "leave momentum_correction out",
+            )
+        if not (self.codec.faithful or self._copies):
+            raise FieldError(
+                ("codec",),
+                f"{describe(self.codec)} leaves too much out for parameters that meet each other only now and then, as "
+                f"with algorithm={self.algorithm}, graph={self.graph}; it works with algorithm=dpsgd, graph=ring, "
+                "where neighbours stay; everything works with none, half and bfloat16",
+            )
+
+    @property
+    def _copies(self) -> bool:
+        """Whether neighbours stay and a codec loses something, so that public copies are possible and useful."""
+        return self.codec.changes_form and self.algorithm == "dpsgd" and self.graph == "ring"
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self.algorithm != "asynchronous"
+
+    def exchanges(self, replica: Replica) -> bool:
+        # A pushed weight makes a rank's own steps differ from those it would do alone.
+        return self.algorithm != "dpsgd" or replica.step % self.period == 0
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        # Who meets whom follows from what all ranks share by now, and differs from run to run as they do.
+        seed = zlib.crc32(replica.parameters[:1000].double().cpu().numpy().tobytes())
+        replica.state[_KEY] = (
+            self._asynchronous(replica, comm, seed) if not self.lockstep(replica) else self._rounds(replica, comm, seed)
+        )
+
+    def _asynchronous(self, replica: Replica, comm: Transport, seed: int) -> AsynchronousGossip:
+        return AsynchronousGossip(
+            replica,
+            comm,
+            partners=partners(self.graph, rank=comm.rank, size=comm.size),
+            period=self.period,
+            codec=self.codec,
+            stream=self.stream(replica, "gossip"),
+            seed=seed,
+        )
+
+    def _rounds(self, replica: Replica, comm: Transport, seed: int) -> GossipInRounds:
+        kind = PushSum if self.algorithm == "push_sum" else PubliclyCopied if self._copies else DecentralizedSGD
+
+        def topology(rank: int, size: int, number: int) -> Neighbours:
+            rounds = pushing_round if self.algorithm == "push_sum" else mixing_round
+            return rounds(self.graph, rank=rank, size=size, number=number, seed=seed)
+
+        def streams(name: str) -> Stream:
+            return self.stream(replica, name)
+
+        made = kind(topology=topology, period=self.period, overlap=self.overlap, codec=self.codec, streams=streams)
+        if isinstance(made, PubliclyCopied):
+            usual = 1.0 if self.codec.faithful else 0.1
+            made.consensus_step = usual if self.consensus_step is None else self.consensus_step
+            made.know(replica.parameters, comm.rank, topology(comm.rank, comm.size, 0))
+        return made
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        replica.state[_KEY].step(replica, comm)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        if isinstance(gossip, AsynchronousGossip):
+            gossip.settle(replica, comm)
+        else:
+            gossip.settle(replica)
+        if isinstance(gossip, PushSum):
+            gossip.give_up_weights(replica)
+        all_reduce_mean(comm, replica.parameters)

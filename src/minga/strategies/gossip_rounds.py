@@ -1,0 +1,76 @@
+"""What gossip algorithms with rounds share: when to exchange, and how the exchange hides behind computing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from torch import Tensor
+
+from minga.codecs.base import Codec
+from minga.codecs.stream import Stream
+from minga.comm import Pending, Transport
+from minga.replica import Replica
+from minga.strategies.gossip_graphs import Neighbours
+
+__all__ = ["GossipInRounds", "Streams", "Topology"]
+
+Topology = Callable[[int, int, int], Neighbours]
+"""From rank, number of ranks and number of the round to a rank's part in it."""
+
+Streams = Callable[[str], Stream]
+"""The codec's memory of one kind of vector, by name."""
+
+
+class GossipInRounds(ABC):
+    """One rank's side of a gossip in which everybody takes part in round after round.
+
+    An exchange that overlaps sends the vector as it is at the end of a round and takes in, at the end of the next
+    one, the change that this brought: what was computed meanwhile is added to it, and nothing is lost.
+    """
+
+    def __init__(self, *, topology: Topology, period: int, overlap: bool, codec: Codec, streams: Streams) -> None:
+        self.topology = topology
+        self.period = period
+        self.overlap = overlap
+        self.codec = codec
+        self.streams = streams
+        self._under_way: Pending | None = None
+
+    @abstractmethod
+    def update(self, replica: Replica) -> None:
+        """This rank's own step."""
+
+    @abstractmethod
+    def vector(self, replica: Replica) -> Tensor:
+        """What is mixed."""
+
+    @abstractmethod
+    def exchange(self, vector: Tensor, comm: Transport, neighbours: Neighbours) -> None:
+        """Send, receive, and keep the change that this brings; `vector` is left as it is."""
+
+    @abstractmethod
+    def take_in(self, replica: Replica) -> None:
+        """Apply the change that the last exchange brought."""
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if replica.weight != 1.0:
+            replica.gradients.mul_(replica.weight)
+        self.update(replica)
+        if replica.step % self.period or comm.size == 1:
+            return
+        self.settle(replica)
+        neighbours = self.topology(comm.rank, comm.size, replica.step // self.period)
+        if self.overlap:
+            vector = self.vector(replica).clone()  # the next step changes it while it travels
+            self._under_way = comm.start(lambda background: self.exchange(vector, background, neighbours))
+        else:
+            self.exchange(self.vector(replica), comm, neighbours)
+            self.take_in(replica)
+
+    def settle(self, replica: Replica) -> None:
+        """Wait for the exchange under way, and take it in."""
+        if self._under_way is not None:
+            self._under_way.wait()
+            self._under_way = None
+            self.take_in(replica)

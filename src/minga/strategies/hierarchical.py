@@ -1,0 +1,124 @@
+"""Sites with a fast network inside and a slow one between them: one strategy for each.
+
+minga train digits --nodes 4 --strategy "hierarchical:site_size=2,inside=ring,across=(gossip:period=8)"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minga.comm import Transport, broadcast
+from minga.comm.collectives.two_level import neighbourhoods
+from minga.config import FieldError
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.spec import describe
+from minga.strategies.all_reduce import AllReduce
+from minga.strategies.base import Strategy
+from minga.strategies.gossip import Gossip
+from minga.strategies.single import Single
+
+__all__ = ["Hierarchical"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(Strategy):
+    """One strategy inside each site, another across sites (as in Lin et al., arXiv:1808.07217).
+
+    Inside, gradients are averaged in every step, so that the ranks of a site are one replica. The first rank of each
+    site runs `across` with those of the other sites, and hands on what that changes; meanwhile the others of the site
+    do the same step alone, so their optimizers stay equal to its own. Where both levels average in every step, this
+    is all-reduce to the last digits. A peer that fails ends the step for its site, and then for everybody.
+    """
+
+    inside: Strategy = field(default_factory=AllReduce)
+    """How the ranks of a site average their gradients: allreduce of any kind."""
+
+    across: Strategy = field(default_factory=lambda: Gossip(period=8))
+    """What sites exchange: gossip or another strategy that mixes parameters, or allreduce for gradients."""
+
+    site_size: int = 0
+    """Neighbours that make up a site (0: the ranks that share a site of the network, or a host)."""
+
+    def check(self) -> None:
+        if self.site_size < 0:
+            raise FieldError(("site_size",), f"should be 0 or more, not {self.site_size}")
+        if self.codec.changes_form:
+            raise FieldError(
+                ("codec",),
+                f"say for which level {describe(self.codec)} is, such as across=(gossip:codec={describe(self.codec)})",
+            )
+        if not isinstance(self.inside, AllReduce):
+            raise FieldError(
+                ("inside",),
+                f"{describe(self.inside)} does not keep the ranks of a site equal in every step; "
+                "allreduce does, of any kind: native, ring, tree, mesh, ...",
+            )
+        reason = self._objection_to_across()
+        if reason:
+            raise FieldError(
+                ("across",),
+                f"{describe(self.across)} {reason}; possible are gossip with algorithm=dpsgd or push_sum, allreduce, "
+                "and strategies of your own that exchange parameters in step()",
+            )
+
+    def _objection_to_across(self) -> str:
+        across = self.across
+        if across.server_ranks or isinstance(across, Single | Hierarchical):
+            return "can't connect sites"
+        if isinstance(across, Gossip) and across.algorithm == "asynchronous":
+            return "answers in the background, where a site averages its gradients"
+        if across.codec.corrects_momentum:
+            return "corrects momentum of gradients, which are averaged inside already"
+        if not isinstance(across, AllReduce) and type(across).gradient_ready is not Strategy.gradient_ready:
+            return "exchanges gradients while backward runs, which is when the inside does so"
+        return ""
+
+    def _site(self, comm: Transport) -> Transport:
+        return comm.group(next(site for site in neighbourhoods(comm, self.site_size) if comm.rank in site))
+
+    def _level_above(self, comm: Transport) -> Transport:
+        """The first ranks of all sites; for the other ranks, nobody but themselves."""
+        first = [site[0] for site in neighbourhoods(comm, self.site_size)]
+        return comm.group(first if comm.rank in first else [comm.rank])
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self.across.lockstep(replica)
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        self.inside.start(replica, self._site(comm))
+        if not isinstance(self.across, AllReduce):
+            self.across.start(replica, self._level_above(comm))
+        replica.notes["sites"] = len(neighbourhoods(comm, self.site_size))
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        self.inside.gradient_ready(replica, bucket, self._site(comm))
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        assert isinstance(self.inside, AllReduce)
+        site, above = self._site(comm), self._level_above(comm)
+        self.inside.average_gradients(replica)
+        sites = len(neighbourhoods(comm, self.site_size))
+        if site.size * sites != comm.size:
+            # A larger site stands for more samples.
+            replica.gradients.mul_(site.size * sites / comm.size)
+        if isinstance(self.across, AllReduce):
+            if site.rank == 0:
+                self.across.average(above, replica.gradients, self.stream(replica, "gradients of a site"))
+            broadcast(site, replica.gradients)
+            replica.update()
+            return
+        share = replica.weight, replica.fill
+        replica.weight = replica.fill = 1.0  # shares of the batch are in the gradients already
+        self.across.step(replica, above)
+        replica.weight, replica.fill = share
+        if self.across.exchanges(replica):
+            broadcast(site, replica.parameters)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        site = self._site(comm)
+        if not isinstance(self.across, AllReduce):
+            if site.rank == 0:
+                self.across.finish(replica, self._level_above(comm))
+            broadcast(site, replica.parameters)
