@@ -1,7 +1,7 @@
 """Contestants of `time_to_accuracy.py` and `never_slower.py`: how each one is run and measured, and what is kept.
 
-Everybody trains the same samples in the same order with the same total batch, epochs and schedule, on hosts of a lab that
-have one core each. Evaluations after each epoch count for nobody: neither their seconds nor their bytes.
+Everybody trains the same samples in the same order with the same total batch, epochs and schedule, on hosts of a lab
+that have one core each. Evaluations after each epoch count for nobody: neither their seconds nor their bytes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,12 @@ class Cell:
         return Experiment(
             workload=self.problem.workload,
             strategy=None if theirs else self.contestant,  # type: ignore[arg-type]
-            cluster=Cluster(nodes=self.nodes, network=Network(bandwidth=self.bandwidth * 1e6), pin=True),
+            cluster=Cluster(
+                nodes=self.nodes,
+                network=Network(bandwidth=self.bandwidth * 1e6),
+                pin=True,
+                timeout_seconds=30 if theirs else 120,  # how long a start of the hook hangs that has gone wrong
+            ),
             training=Training(epochs=self.problem.epochs, total_batch=self.problem.total_batch, seed=self.seed),
             runs=folder,
         )

@@ -76,7 +76,10 @@ class Training:
         assert samples % self.total_batch == 0 == self.total_batch % size, "equal shares, so that DDP's mean is right"
         self.steps = self.epochs * samples // self.total_batch
         torch.manual_seed(asked["seed"])
-        self.model = DistributedDataParallel(self.workload.model(), gradient_as_bucket_view=True)
+        # With several buckets the hook's collectives run in the order in which gloo's threads get to them, which is not
+        # the same on all ranks: most starts then die. In one bucket (a given size also holds for the first) they chain.
+        buckets = {"bucket_cap_mb": 25} if asked["powersgd_rank"] else {}
+        self.model = DistributedDataParallel(self.workload.model(), gradient_as_bucket_view=True, **buckets)
         if asked["powersgd_rank"]:
             state = powerSGD_hook.PowerSGDState(
                 process_group=None,

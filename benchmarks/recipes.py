@@ -38,4 +38,5 @@ def fashion_mnist_quick(data: Path | None = None) -> Workload:
 
 
 def shakespeare_quick(data: Path | None = None) -> Workload:
-    return _first("shakespeare", data, 512, 512)
+    # With fewer steps every model says nothing but spaces: all contestants then have exactly the same accuracy.
+    return _first("shakespeare", data, 2_048, 512)

@@ -84,19 +84,23 @@ def draw_speed_ups(rows: Sequence[dict[str, Any]], path: Path) -> None:
             if row["repetitions"] > 1:
                 axes.errorbar(at, height, spread, color=INK, linewidth=1, capsize=2, zorder=3)
             place = row["highest"] + 0.03
-            axes.text(at, place + 0.1, _times(height), ha="center", va="bottom", fontsize=10, weight="bold", zorder=4)
-            axes.text(at, place, _points(row), ha="center", va="bottom", fontsize=8, color=QUIET, zorder=4)
+            text = {"ha": "center", "va": "bottom", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6}}
+            axes.text(at, place, _points(row), fontsize=8, color=QUIET, zorder=4, **text)
+            axes.text(at, place + 0.11, _times(height), fontsize=10, weight="bold", zorder=5, **text)
         axes.set_xticks(range(len(bandwidths)), [network(each) for each in bandwidths])
         axes.tick_params(axis="x", length=0)
         axes.set(ylim=(0, top + 0.35), xlim=(-0.55, len(bandwidths) - 0.45))
         axes.set_title(contest.PROBLEMS[workload].title, fontsize=11, pad=8)
         axes.yaxis.set_major_locator(plt.MultipleLocator(0.5))
-        right = len(bandwidths) - 0.46
-        axes.text(right, 2.02, "ideal", ha="right", va="bottom", fontsize=8, color=QUIET)
-        axes.text(right, 1.02, "one node", ha="right", va="bottom", fontsize=8, color=INK)
-    panels[0][0].set_ylabel("times as fast as one node")
+        # On the left, since DDP's bar is short there.
+        axes.text(-0.53, 2.02, "two nodes, ideal", va="bottom", fontsize=8, color=QUIET)
+        axes.text(-0.53, 1.02, "one node", va="bottom", fontsize=8, color=INK)
+    panels[0][0].set_ylabel("two nodes: times as fast as one")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour_of[name]) for name in names]
-    figure.legend(handles, [label(name) for name in names], loc="outside lower center", ncols=len(names), frameon=False)
+    labels = [label(name) for name in names]
+    handles.append(plt.Line2D([], [], alpha=0))
+    labels.append("pt: points of test accuracy against one node")
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     _save(plt, figure, path)
 
 
@@ -106,7 +110,11 @@ def _times(value: float) -> str:
 
 def _points(row: dict[str, Any]) -> str:
     points = row["points to one node"]
-    return "" if points is None else f"{points:+.1f} pt".replace("-", "\N{MINUS SIGN}")
+    if points is None:
+        return ""
+    # A zero has no sign, whatever it was rounded from.
+    shown = f"{points:+.1f}" if abs(points) >= 0.05 else "0.0"
+    return f"{shown} pt".replace("-", "\N{MINUS SIGN}")
 
 
 def draw_curves(rows: Sequence[dict[str, Any]], bandwidth: float, path: Path) -> None:

@@ -1,0 +1,39 @@
+"""The workloads on MNIST and Fashion-MNIST, on made-up files in their format."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from minga.workload import load_workload
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    generator = torch.Generator().manual_seed(0)
+    for dataset in ("mnist", "fashion-mnist"):
+        (tmp_path / dataset).mkdir()
+        for split, samples in {"train": 6, "t10k": 4}.items():
+            pictures = torch.randint(0, 256, (samples * 784,), generator=generator).tolist()
+            classes = [sample % 10 for sample in range(samples)]
+            header = bytes([0, 0, 8, 3]) + struct.pack(">3I", samples, 28, 28)
+            (tmp_path / dataset / f"{split}-images-idx3-ubyte").write_bytes(header + bytes(pictures))
+            header = bytes([0, 0, 8, 1]) + struct.pack(">I", samples)
+            (tmp_path / dataset / f"{split}-labels-idx1-ubyte").write_bytes(header + bytes(classes))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "fashion-mnist-cnn"])
+def test_the_network_takes_the_pictures(data: Path, name: str) -> None:
+    workload = load_workload(name, str(data))
+    assert workload.name == name
+    assert isinstance(workload.train, TensorDataset)
+    pictures, classes = workload.train.tensors
+    assert pictures.shape == (6, 1, 28, 28) and classes.tolist() == [0, 1, 2, 3, 4, 5]
+    outputs, targets = workload.predict(workload.model(), (pictures, classes))
+    assert outputs.shape == (6, 10) and torch.equal(targets, classes)
+    assert workload.batch == 64 and workload.schedule is not None
