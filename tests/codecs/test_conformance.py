@@ -27,6 +27,7 @@ TestTopKExactly = kit("top_k_exactly", TopK(ratio=0.05, selection="exact"), exac
 TestRandomK = kit("random_k", RandomK(ratio=0.05), exact=True)
 TestRandomKWithoutFeedback = kit("random_k_scaled", RandomK(ratio=0.2, feedback=False), UnbiasedCodecConformance)
 TestPowerSGD = kit("power_sgd", PowerSGD())
+TestPowerSGDInBytes = kit("power_sgd_int8", PowerSGD(rank=4, factors="int8"))
 TestPowerSGDOfRankOne = kit("power_sgd_1", PowerSGD(rank=1))
 
 

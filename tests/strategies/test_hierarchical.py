@@ -139,7 +139,7 @@ def test_ranks_of_a_site_are_one_replica_all_the_time(across: Strategy) -> None:
         ({"codec": Half()}, r"codec: say for which level half is, such as across=\(gossip:codec=half\)"),
         ({"inside": ParameterServer()}, "inside: ps:mode=sync does not keep .* equal in every step; allreduce does"),
         ({"inside": Gossip()}, "inside: gossip.* does not keep"),
-        ({"across": ParameterServer()}, "across: ps:mode=sync can't connect sites; possible are gossip"),
+        ({"across": ParameterServer()}, "across: ps:mode=sync can't connect sites; possible are local_sgd"),
         ({"across": Single()}, "across: single can't connect sites"),
         ({"across": Switch()}, "across: switch can't connect sites"),
         ({"across": Hierarchical()}, "across: hierarchical can't connect sites"),

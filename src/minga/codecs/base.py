@@ -45,6 +45,11 @@ class Codec(Named, ABC):
         """Whether momentum is accumulated here, before what is sent is chosen, instead of in the optimizer."""
         return False
 
+    @property
+    def summands(self) -> Codec | None:
+        """For linear codecs: the form on the wire of what is added up, where it is not sent as it is."""
+        return None
+
     @abstractmethod
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         """What goes over the wire; may be `vector` itself when nothing is squeezed. `vector` is left as it is."""

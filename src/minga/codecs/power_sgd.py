@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from minga.codecs.base import BiasedCodec
+from minga.codecs.base import BiasedCodec, Codec
+from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream, matrix_shape
 from minga.config import FieldError
 
 __all__ = ["PowerSGD"]
+
+# Thin matrices lie column after column, and columns are of very different size: short blocks have scales of their own.
+_BYTES = Int8(block=128, rounding="nearest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +37,27 @@ class PowerSGD(BiasedCodec):
     rank: int = 2
     """Columns of the thin matrices."""
 
+    factors: Literal["same", "int8"] = "same"
+    """The thin matrices' form on the wire. int8: a quarter of the bytes, sent to everybody instead of added up on the
+    way; what rounding changes is fed back too."""
+
     def check(self) -> None:
         if self.rank < 1:
             raise FieldError(("rank",), f"should be at least 1, not {self.rank}")
 
     def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         given, _ = self.compress_to_mean(vector, 1, stream, lambda summed: None)
-        return given
+        return given if self.summands is None else _BYTES.compress(given, stream)
+
+    @property
+    def summands(self) -> Codec | None:
+        return _BYTES if self.factors == "int8" else None
 
     def compress_to_mean(
         self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
     ) -> tuple[Tensor, Tensor]:
         plan = _plan(stream.shapes, self.rank)
-        given = self.encoded_like(vector, stream)
+        given = vector.new_empty(plan.length)
         layers = torch.split(vector, plan.sizes)
         matrices = plan.matrices(layers)
         if plan.others:
@@ -54,6 +66,7 @@ class PowerSGD(BiasedCodec):
         directions = self._last_directions(vector, stream, plan.length - plan.cut)
         for matrix, left, right in zip(matrices, lefts, plan.thin(directions), strict=True):
             torch.mm(right, matrix.t(), out=left)
+        self._round(given[: plan.cut], stream)
         mean = given if ranks == 1 else given / ranks
         first, second = mean[: plan.cut], mean[plan.cut :]
         if len(first):
@@ -64,6 +77,7 @@ class PowerSGD(BiasedCodec):
             shared.copy_(left)
         for matrix, left, right in zip(matrices, lefts, plan.rights(given), strict=True):
             torch.mm(left, matrix, out=right)
+        self._round(given[plan.cut :], stream)
         if ranks > 1 and len(second):
             add_up(torch.div(given[plan.cut :], ranks, out=second))
         # Only directions count: sizes would be squared in the next P, out of range for very small and large values.
@@ -73,23 +87,44 @@ class PowerSGD(BiasedCodec):
 
     def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
         plan = _plan(stream.shapes, self.rank)
+        encoded = self._floats(encoded, owed, plan, stream)
         layers = torch.split(owed, plan.sizes)
         for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
             matrix.addmm_(left.t(), right, alpha=-1)
-        for index in plan.others:
-            layers[index].zero_()
+        for index, values in plan.values(encoded):
+            layers[index].sub_(values)
 
     def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         plan = _plan(stream.shapes, self.rank)
+        encoded = self._floats(encoded, into, plan, stream)
         layers = torch.split(into, plan.sizes)
         for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
             torch.mm(left.t(), right, out=matrix)
-        rest = torch.split(plan.rest(encoded), [plan.sizes[index] for index in plan.others] or [0])
-        for index, values in zip(plan.others, rest, strict=False):  # without others: one that is empty
+        for index, values in plan.values(encoded):
             layers[index].copy_(values)
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
-        return vector.new_empty(_plan(stream.shapes, self.rank).length)
+        thin = vector.new_empty(_plan(stream.shapes, self.rank).length)
+        return thin if self.summands is None else self.summands.encoded_like(thin, stream)
+
+    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
+        if self.summands is None:
+            return self.encoded_bytes(vector, stream)
+        plan = _plan(stream.shapes, self.rank)
+        parts = (vector.new_empty(plan.cut), vector.new_empty(plan.length - plan.cut))
+        return sum(self.summands.encoded_bytes(part, stream) for part in parts)
+
+    def _round(self, values: Tensor, stream: Stream) -> None:
+        """To what the others will see of them, so that the rest is owed."""
+        if self.summands is not None:
+            _BYTES.decode(_BYTES.compress(values, stream), values, stream)
+
+    def _floats(self, encoded: Tensor, like: Tensor, plan: _Plan, stream: Stream) -> Tensor:
+        if self.summands is None or encoded.dtype != torch.uint8:
+            return encoded
+        thin = like.new_empty(plan.length)
+        self.summands.decode(encoded, thin, stream)
+        return thin
 
     def _last_directions(self, vector: Tensor, stream: Stream, length: int) -> Tensor:
         """All Q of the vector before; random ones to begin with, the same on all ranks."""
@@ -136,6 +171,11 @@ class _Plan:
 
     def rest(self, encoded: Tensor) -> Tensor:
         return encoded[self.middle : self.cut]
+
+    def values(self, encoded: Tensor) -> list[tuple[int, Tensor]]:
+        """Index and values of each layer that travels as it is."""
+        parts = torch.split(self.rest(encoded), [self.sizes[index] for index in self.others] or [0])
+        return list(zip(self.others, parts, strict=False))  # without others: one part that is empty
 
     def rights(self, encoded: Tensor) -> list[Tensor]:
         """Each Q."""

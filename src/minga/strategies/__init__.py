@@ -10,9 +10,9 @@ from minga.strategies.adaptive import Adaptive
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
 from minga.strategies.diloco import DiLoCo
-from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.gossip import Gossip
 from minga.strategies.hierarchical import Hierarchical
+from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch

@@ -27,11 +27,7 @@ _LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(),
-    PowerSGD(rank=16),
-    PowerSGD(rank=8),
-    PowerSGD(rank=4),
-    PowerSGD(rank=2),
-    PowerSGD(rank=1),
+    *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
 # What the kernel does for a byte that is sent and one that is received, on the same core that trains.
 _KERNEL_SECONDS_PER_BYTE = 2e-9
@@ -93,10 +89,10 @@ class Adaptive(Strategy):
         codec.decode(encoded, vector, trial)
         work = comm.now() - began
         replica.state["streams"].pop(f"trial of {codec!r}")
-        copies = 2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1
-        sent = copies * encoded.nbytes
+        added_up = codec.linear and codec.summands is None
+        sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if added_up else comm.size - 1)
         sums = 2 if isinstance(codec, PowerSGD) else 1
-        hops = sums * (1 if comm.size == 2 or not codec.linear else 2 * (comm.size - 1))
+        hops = sums * (2 * (comm.size - 1) if added_up and comm.size > 2 else 1)
         return Rung(codec, stream, sent, hops, work + 2 * sent * _KERNEL_SECONDS_PER_BYTE)
 
     def step(self, replica: Replica, comm: Transport) -> None:

@@ -66,6 +66,11 @@ class Strategy(Named, ABC):
             streams[name] = Stream(tuple(replica.layout.shapes(start, stop)), seed=seed, rank=replica.rank)
         return streams[name]
 
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether it needs gradients while backward runs, by `gradient_ready`."""
+        return type(self).gradient_ready is not Strategy.gradient_ready
+
     @contextlib.contextmanager
     def as_one(self, replica: Replica, together: Transport) -> Iterator[None]:
         """Around an evaluation on the way: meanwhile every replica is what all would agree on now, their mean."""

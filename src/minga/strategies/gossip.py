@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean
@@ -38,6 +38,8 @@ class Gossip(Strategy):
     Mixing never changes the mean of all replicas, which is what the run ends with. A rank that fails is missed by its
     neighbours at the deadline, and named by them.
     """
+
+    replicas_differ: ClassVar[bool] = True
 
     algorithm: Literal["dpsgd", "push_sum", "asynchronous"] = field(default="dpsgd", metadata={"always_shown": True})
     """dpsgd: with neighbours, in rounds. push_sum: along one-way edges. asynchronous: in pairs, nobody waits."""

@@ -1,11 +1,12 @@
 """Sites with a fast network inside and a slow one between them: one strategy for each.
 
-minga train digits --nodes 4 --strategy "hierarchical:site_size=2,inside=ring,across=(gossip:period=8)"
+minga train digits --nodes 4 --strategy "hierarchical:site_size=2,inside=ring,across=(local_sgd:period=8)"
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
@@ -16,6 +17,7 @@ from minga.spec import describe
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
 from minga.strategies.gossip import Gossip
+from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.single import Single
 
 __all__ = ["Hierarchical"]
@@ -31,11 +33,13 @@ class Hierarchical(Strategy):
     is all-reduce to the last digits. A peer that fails ends the step for its site, and then for everybody.
     """
 
+    replicas_differ: ClassVar[bool] = True
+
     inside: Strategy = field(default_factory=AllReduce)
     """How the ranks of a site average their gradients: allreduce of any kind."""
 
-    across: Strategy = field(default_factory=lambda: Gossip(period=8))
-    """What sites exchange: gossip or another strategy that mixes parameters, or allreduce for gradients."""
+    across: Strategy = field(default_factory=LocalSGD)
+    """What sites exchange: local_sgd, diloco, gossip or adaptive for parameters, or allreduce for gradients."""
 
     site_size: int = 0
     """Neighbours that make up a site (0: the ranks that share a site of the network, or a host)."""
@@ -58,8 +62,8 @@ class Hierarchical(Strategy):
         if reason:
             raise FieldError(
                 ("across",),
-                f"{describe(self.across)} {reason}; possible are gossip with algorithm=dpsgd or push_sum, allreduce, "
-                "and strategies of your own that exchange parameters in step()",
+                f"{describe(self.across)} {reason}; possible are local_sgd with a period above 1, diloco, adaptive, "
+                "gossip with algorithm=dpsgd or push_sum, allreduce, and your own that exchange parameters in step()",
             )
 
     def _objection_to_across(self) -> str:
@@ -70,7 +74,7 @@ class Hierarchical(Strategy):
             return "answers in the background, where a site averages its gradients"
         if across.codec.corrects_momentum:
             return "corrects momentum of gradients, which are averaged inside already"
-        if not isinstance(across, AllReduce) and type(across).gradient_ready is not Strategy.gradient_ready:
+        if not isinstance(across, AllReduce) and across.exchanges_gradients:
             return "exchanges gradients while backward runs, which is when the inside does so"
         return ""
 

@@ -78,8 +78,19 @@ class LocalSGD(Strategy):
         grown = math.log(self.period) + changes * math.log(self.growth)
         return max(1, round(math.exp(min(grown, math.log(max(self.longest, self.period))))))
 
+    @property
+    def exchanges_gradients(self) -> bool:
+        return self.post_local > 0 or (not self.overlap and (self.period == 1 or self.growth < 1))
+
+    def exchanges(self, replica: Replica) -> bool:
+        state: dict[str, Any] = replica.state[_KEY]
+        return replica.step in (state["began"], state["began"] + self.overlap) or self._in_step(replica.step)
+
     def start(self, replica: Replica, comm: Transport) -> None:
-        self._together().start(replica, comm)
+        if self.exchanges_gradients:
+            self._together().start(replica, comm)
+        else:
+            super().start(replica, comm)
         first = self.post_local + self.period_at(self.post_local)
         replica.state[_KEY] = {"movement": None, "began": 0, "next": first}
 
@@ -105,7 +116,7 @@ class LocalSGD(Strategy):
         if last:
             state["began"], state["next"] = replica.step, replica.step + self.period_at(replica.step)
             collective = COLLECTIVES[self.collective]
-            if self.overlap and comm.size > 1:
+            if self.overlap:
                 movement.begin(replica.parameters, comm, collective, self.codec)
             else:
                 movement.average(replica.parameters, comm, collective, self.codec)

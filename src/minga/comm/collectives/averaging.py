@@ -40,13 +40,21 @@ def all_reduce_mean(
                 "all_reduce_mean(..., codec=self.codec, stream=self.stream(replica))"
             )
         stream = Stream.of(vector, rank=comm.rank)
-    if codec.linear:
-        codec.mean_by_sums(vector, comm.size, stream, lambda encoded: collective(comm, encoded))
-    else:
-        _mean_of_all(comm, vector, codec, stream)
+    if not codec.linear:
+        _sum_of_all(comm, vector, codec, stream)
+        vector.div_(comm.size)
+        return
+
+    def add_up(encoded: Tensor) -> None:
+        if codec.summands is None:
+            collective(comm, encoded)
+        else:
+            _sum_of_all(comm, encoded, codec.summands, Stream.of(encoded, rank=comm.rank))
+
+    codec.mean_by_sums(vector, comm.size, stream, add_up)
 
 
-def _mean_of_all(comm: Transport, vector: Tensor, codec: Codec, stream: Stream) -> None:
+def _sum_of_all(comm: Transport, vector: Tensor, codec: Codec, stream: Stream) -> None:
     """Everybody gets everybody's encoded vector, and adds them up in the order of ranks."""
     own = codec.encode(vector, stream)
     others = [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
@@ -60,6 +68,6 @@ def _mean_of_all(comm: Transport, vector: Tensor, codec: Codec, stream: Stream) 
     vector.zero_()
     for rank in range(comm.size):
         codec.decode(landing[rank], decoded, stream)
-        vector.add_(decoded, alpha=1 / comm.size)
+        vector.add_(decoded)
     for pending in sends:
         pending.wait()
