@@ -81,8 +81,8 @@ def test_another_codec_takes_over_what_the_last_one_left_out() -> None:
         movement = Movement.of(parameters, slice(None), Stream(SHAPES))
         streams = [Stream(SHAPES) for _ in range(3)]
         for codec, stream in zip([TopK(ratio=0.01), PowerSGD(rank=1), Int8()], streams, strict=True):
-            movement.take(parameters.add_(noise(comm.rank, 0)))
-            movement.exchange(comm, ring, codec, stream)
+            parameters += noise(comm.rank, 0)
+            movement.prepare(parameters, comm, ring, codec, stream)(comm)
             movement.complete(parameters)
         assert all(stream.residual is None for stream in streams), "8 bits leave nothing out"
         return movement.anchor

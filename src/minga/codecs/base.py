@@ -29,9 +29,11 @@ class Codec(Named, ABC):
     changes_form: ClassVar[bool] = True
     """False where the encoded vector is the vector itself."""
 
-    linear: ClassVar[bool] = False
-    """Whether sums of encoded vectors are encoded sums, so that any collective can add them up on the way. The others
-    are sent to everybody, who decodes and averages them."""
+    @property
+    def linear(self) -> bool:
+        """Whether sums of encoded vectors are encoded sums, so that any collective can add them up on the way. The
+        others are sent to everybody, who decodes and averages them."""
+        return False
 
     faithful: ClassVar[bool] = True
     """Whether a single encoded vector is close to the vector, so that parameters can travel in it. The others are for
@@ -44,11 +46,6 @@ class Codec(Named, ABC):
     def corrects_momentum(self) -> bool:
         """Whether momentum is accumulated here, before what is sent is chosen, instead of in the optimizer."""
         return False
-
-    @property
-    def summands(self) -> Codec | None:
-        """For linear codecs: the form on the wire of what is added up, where it is not sent as it is."""
-        return None
 
     @abstractmethod
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:

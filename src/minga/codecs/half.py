@@ -18,8 +18,11 @@ __all__ = ["BFloat16", "Half"]
 class Half(Codec):
     """IEEE 16-bit floats on the wire: 11 bits of precision, values up to 65,504."""
 
-    linear: ClassVar[bool] = True
     dtype: ClassVar[torch.dtype] = torch.float16
+
+    @property
+    def linear(self) -> bool:
+        return True
 
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector.to(self.dtype)

@@ -19,7 +19,10 @@ class Plain(Codec):
     """Values travel as they are."""
 
     changes_form: ClassVar[bool] = False
-    linear: ClassVar[bool] = True
+
+    @property
+    def linear(self) -> bool:
+        return True
 
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from minga.codecs.base import BiasedCodec, Codec
+from minga.codecs.base import BiasedCodec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream, matrix_shape
 from minga.config import FieldError
@@ -31,15 +31,14 @@ class PowerSGD(BiasedCodec):
     multiply alike.
     """
 
-    linear: ClassVar[bool] = True
     faithful: ClassVar[bool] = False
 
     rank: int = 2
     """Columns of the thin matrices."""
 
     factors: Literal["same", "int8"] = "same"
-    """The thin matrices' form on the wire. int8: a quarter of the bytes, sent to everybody instead of added up on the
-    way; what rounding changes is fed back too."""
+    """The thin matrices' form on the wire. int8: a quarter of the bytes; every rank then has directions of its own,
+    which are sent to everybody, in one hop instead of two."""
 
     def check(self) -> None:
         if self.rank < 1:
@@ -47,11 +46,11 @@ class PowerSGD(BiasedCodec):
 
     def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         given, _ = self.compress_to_mean(vector, 1, stream, lambda summed: None)
-        return given if self.summands is None else _BYTES.compress(given, stream)
+        return given if self.linear else _BYTES.compress(given, stream)
 
     @property
-    def summands(self) -> Codec | None:
-        return _BYTES if self.factors == "int8" else None
+    def linear(self) -> bool:
+        return self.factors == "same"
 
     def compress_to_mean(
         self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
@@ -66,7 +65,6 @@ class PowerSGD(BiasedCodec):
         directions = self._last_directions(vector, stream, plan.length - plan.cut)
         for matrix, left, right in zip(matrices, lefts, plan.thin(directions), strict=True):
             torch.mm(right, matrix.t(), out=left)
-        self._round(given[: plan.cut], stream)
         mean = given if ranks == 1 else given / ranks
         first, second = mean[: plan.cut], mean[plan.cut :]
         if len(first):
@@ -77,7 +75,6 @@ class PowerSGD(BiasedCodec):
             shared.copy_(left)
         for matrix, left, right in zip(matrices, lefts, plan.rights(given), strict=True):
             torch.mm(left, matrix, out=right)
-        self._round(given[plan.cut :], stream)
         if ranks > 1 and len(second):
             add_up(torch.div(given[plan.cut :], ranks, out=second))
         # Only directions count: sizes would be squared in the next P, out of range for very small and large values.
@@ -105,25 +102,13 @@ class PowerSGD(BiasedCodec):
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
         thin = vector.new_empty(_plan(stream.shapes, self.rank).length)
-        return thin if self.summands is None else self.summands.encoded_like(thin, stream)
-
-    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
-        if self.summands is None:
-            return self.encoded_bytes(vector, stream)
-        plan = _plan(stream.shapes, self.rank)
-        parts = (vector.new_empty(plan.cut), vector.new_empty(plan.length - plan.cut))
-        return sum(self.summands.encoded_bytes(part, stream) for part in parts)
-
-    def _round(self, values: Tensor, stream: Stream) -> None:
-        """To what the others will see of them, so that the rest is owed."""
-        if self.summands is not None:
-            _BYTES.decode(_BYTES.compress(values, stream), values, stream)
+        return thin if self.linear else _BYTES.encoded_like(thin, stream)
 
     def _floats(self, encoded: Tensor, like: Tensor, plan: _Plan, stream: Stream) -> Tensor:
-        if self.summands is None or encoded.dtype != torch.uint8:
+        if self.linear:
             return encoded
         thin = like.new_empty(plan.length)
-        self.summands.decode(encoded, thin, stream)
+        _BYTES.decode(encoded, thin, stream)
         return thin
 
     def _last_directions(self, vector: Tensor, stream: Stream, length: int) -> Tensor:

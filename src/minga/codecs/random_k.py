@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +27,9 @@ class RandomK(SparseCodec):
     don't need them. Without feedback, values are scaled by length / k, so that the mean is right.
     """
 
-    linear: ClassVar[bool] = True
+    @property
+    def linear(self) -> bool:
+        return True
 
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         encoded = super().encode(vector, stream)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from minga.codecs import Codec, Half, Int8, Plain, PowerSGD
 from minga.comm import Pending, Transport, all_reduce_sum, barrier
-from minga.comm.collectives import ring
+from minga.comm.collectives import direct, ring
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
@@ -26,11 +27,11 @@ _KEY = "adaptive"
 _LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
-    Int8(),
+    Int8(rounding="nearest", feedback=True),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
-# What the kernel does for a byte that is sent and one that is received, on the same core that trains.
-_KERNEL_SECONDS_PER_BYTE = 2e-9
+# What a byte that is sent and one that is received cost on the core that trains: copies, here and in the kernel.
+_SECONDS_PER_BYTE = 1.5e-9
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
 
@@ -76,8 +77,9 @@ class Adaptive(Strategy):
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):
             rung.work_seconds = seconds / comm.size
-        movement = Movement.of(replica.parameters, slice(None), rungs[0].stream)
-        replica.state[_KEY] = _Pilot(rungs, movement, seconds_per_byte=seconds_per_byte, last_step=comm.now())
+        movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream)
+        # The first exchange, before anything is known of the network, is the smallest.
+        replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, seconds_per_byte, last_step=comm.now())
 
     def _rung(self, codec: Codec, replica: Replica, comm: Transport) -> Rung:
         """Try a codec out on a vector like those that it will get."""
@@ -86,14 +88,13 @@ class Adaptive(Strategy):
         vector = torch.randn(replica.parameters.numel(), generator=stream.shared_generator()).to(replica.parameters)
         began = comm.now()
         encoded = codec.encode(vector, trial)
-        codec.decode(encoded, vector, trial)
+        for _ in range(comm.size):
+            codec.decode(encoded, vector, trial)
         work = comm.now() - began
         replica.state["streams"].pop(f"trial of {codec!r}")
-        added_up = codec.linear and codec.summands is None
-        sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if added_up else comm.size - 1)
-        sums = 2 if isinstance(codec, PowerSGD) else 1
-        hops = sums * (2 * (comm.size - 1) if added_up and comm.size > 2 else 1)
-        return Rung(codec, stream, sent, hops, work + 2 * sent * _KERNEL_SECONDS_PER_BYTE)
+        sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
+        hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
+        return Rung(codec, stream, sent, hops, work + sent * _SECONDS_PER_BYTE)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         if replica.fill:  # momentum alone should not move a replica that had no samples
@@ -103,37 +104,36 @@ class Adaptive(Strategy):
         pilot: _Pilot = replica.state[_KEY]
         pilot.stepped(comm.now())
         if pilot.pending is not None and pilot.pending.done:
-            self._complete(replica, pilot)
+            self._complete(replica, comm, pilot)
         if pilot.pending is None and replica.step - pilot.began >= pilot.period:
             self._begin(replica, comm, pilot)
 
     def _begin(self, replica: Replica, comm: Transport, pilot: _Pilot, *, finished: bool = False) -> None:
-        movement = pilot.movement
-        movement.take(replica.parameters)
-        own = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds)
+        rung = pilot.rung
+        communicate = pilot.movement.prepare(replica.parameters, comm, ring, rung.codec, rung.stream)
         pilot.began = replica.step
+        word = torch.tensor(
+            [float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds], dtype=torch.float64
+        )
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
-            ready, *shared = (total / beside.size for total in all_reduce_sum(beside, *own))
+            direct(beside, word)  # first, so that the time of the rest is the link's, not that of a rank that is late
             met = beside.now()
-            conditions = Conditions(*shared)
-            rung = pilot.rungs[choose(pilot.rungs, conditions, self.budget)]
-            pilot.all_finished = ready == 1.0
-            if pilot.all_finished:
-                movement.exchange_all(beside, ring, rung.codec)
-            else:
-                movement.exchange(beside, ring, rung.codec, rung.stream)
-                pilot.exchanged(rung, conditions, self.overhead, met - began, beside.now() - met)
+            communicate(beside)
+            pilot.seconds = (met - began, beside.now() - met)
 
-        pilot.pending = comm.start(exchange)
+        pilot.word, pilot.pending = word, comm.start(exchange)
 
-    def _complete(self, replica: Replica, pilot: _Pilot) -> None:
-        assert pilot.pending is not None
+    def _complete(self, replica: Replica, comm: Transport, pilot: _Pilot) -> None:
+        assert pilot.pending is not None and pilot.word is not None
         pilot.pending.wait()
         pilot.pending = None
         pilot.movement.complete(replica.parameters)
         pilot.late[replica.step - pilot.began] += 1
+        finished, *conditions = (pilot.word / comm.size).tolist()
+        pilot.all_finished = finished == 1.0
+        pilot.learn(Conditions(*conditions), self.budget, self.overhead)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""
@@ -143,8 +143,8 @@ class Adaptive(Strategy):
         while not pilot.all_finished:
             if pilot.pending is None:
                 self._begin(replica, comm, pilot, finished=True)
-            self._complete(replica, pilot)
-        replica.parameters.copy_(pilot.movement.anchor)  # the same to the last bit on every rank
+            self._complete(replica, comm, pilot)
+        pilot.movement.settle(replica.parameters, comm, ring, pilot.rung.codec)
         replica.notes["exchanges"] = dict(pilot.used)
         replica.notes["steps_late"] = dict(sorted(pilot.late.items()))
 
@@ -154,6 +154,8 @@ class _Pilot:
     """What a rank knows of its own pace and of the link, and the exchange under way."""
 
     rungs: list[Rung]
+    rung: Rung
+    """The form of the exchange under way, or of the next one."""
     movement: Movement
     seconds_per_byte: float
     last_step: float
@@ -163,6 +165,10 @@ class _Pilot:
     began: int = 0
     """The step after which the last exchange began."""
     all_finished: bool = False
+    word: Tensor | None = None
+    """What the ranks tell each other with an exchange; afterwards the sum of it."""
+    seconds: tuple[float, float] = (0.0, 0.0)
+    """Of the last exchange: until all were there, and after that."""
     pending: Pending | None = field(default=None, repr=False)
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=15))
     hops: deque[float] = field(default_factory=lambda: deque(maxlen=15))
@@ -178,12 +184,14 @@ class _Pilot:
         self.steps.append(now - self.last_step)
         self.last_step = now
 
-    def exchanged(self, rung: Rung, conditions: Conditions, overhead: float, meeting: float, seconds: float) -> None:
-        """Learn from an exchange. Meeting includes waiting for slower ranks, so the quickest tells what a hop takes."""
-        self.used[describe(rung.codec)] += 1
-        self.hops.append(meeting / 2)
+    def learn(self, conditions: Conditions, budget: float, overhead: float) -> None:
+        """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""
+        meeting, seconds = self.seconds
+        self.used[describe(self.rung.codec)] += 1
+        # Meeting includes waiting for slower ranks, so the quickest tells what a hop takes.
+        self.hops.append(meeting)
         self.hop_seconds = min(self.hops)
-        wire = seconds - rung.seconds(replace(conditions, seconds_per_byte=0.0))
-        observed = max(wire, 0.05 * seconds) / rung.bytes
-        self.seconds_per_byte += (1 - _INERTIA) * (observed - self.seconds_per_byte)
-        self.period = rung.period(conditions, overhead)
+        wire = max(seconds - self.rung.hops * self.hop_seconds, 0.1 * seconds)
+        self.seconds_per_byte += (1 - _INERTIA) * (wire / self.rung.bytes - self.seconds_per_byte)
+        self.rung = self.rungs[choose(self.rungs, conditions, budget)]
+        self.period = self.rung.period(conditions, overhead)

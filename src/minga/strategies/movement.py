@@ -16,7 +16,7 @@ from minga.codecs.base import Codec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport, all_reduce_mean
-from minga.comm.collectives import Collective
+from minga.comm.collectives import Averaging, Collective
 
 __all__ = ["Movement", "Outer"]
 
@@ -45,51 +45,69 @@ class Movement:
     """This replica's movement that is under way to the others."""
     mean: Tensor | None = None
     """Its mean over all replicas, once it is there."""
+    averaging: Averaging | None = field(default=None, repr=False)
     pending: Pending | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, parameters: Tensor, part: slice, stream: Stream) -> Movement:
         return cls(part, parameters[part].clone(), stream)
 
-    def take(self, parameters: Tensor) -> None:
-        """Remember how far this replica has come; the mean of that over all replicas will take its place."""
+    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """Send this replica's movement on its way, while the caller goes on."""
+        communicate = self.prepare(parameters, comm, collective, codec)
+        self.pending = comm.start(communicate)
+
+    def prepare(
+        self,
+        parameters: Tensor,
+        comm: Transport,
+        collective: Collective,
+        codec: Codec,
+        stream: Stream | None = None,
+    ) -> Callable[[Transport], None]:
+        """Encode this replica's movement; what is returned exchanges it, and may run in the background.
+
+        Another codec needs a stream of its own, which takes over what the last one has left out.
+        """
         assert self.moved is None, "one exchange at a time"
         self.moved = parameters[self.part] - self.anchor
-        self.mean = self.moved.clone()
+        mean = self.mean = self.moved.clone()
+        self._change_stream(stream or self.stream, codec)
+        if comm.size == 1:
+            return lambda beside: None
+        if codec.linear and comm.size > 2:
+            return lambda beside: all_reduce_mean(beside, mean, collective, codec, self.stream)
+        # Between two ranks, or with a codec that can't be added up: all that is left for the background is to wait.
+        averaging = self.averaging = Averaging(mean, comm.rank, comm.size, codec, self.stream)
+        return averaging.communicate
 
-    def exchange(self, comm: Transport, collective: Collective, codec: Codec, stream: Stream | None = None) -> None:
-        """Find the mean of what was taken; may run beside local steps. The stream may change with the codec."""
-        assert self.mean is not None, "take comes first"
-        stream = stream or self.stream
+    def _change_stream(self, stream: Stream, codec: Codec) -> None:
         if stream is not self.stream:
             stream.residual, self.stream.residual = self.stream.residual, None
             self.stream = stream
-        if stream.residual is not None and not codec.biased:  # left by another codec; this one leaves nothing out
+        if stream.residual is not None and not codec.biased and self.mean is not None:
+            # Left by another codec; this one has no use for it.
             self.mean.add_(stream.residual)
             stream.residual = None
-        all_reduce_mean(comm, self.mean, collective, codec, stream)
 
-    def exchange_all(self, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """The last exchange: what a codec has left out until now comes too."""
-        self.exchange(comm, collective, _LAST if codec.biased else codec)
+    def complete(self, parameters: Tensor, outer: Outer | None = None, *, exactly: bool = False) -> None:
+        """Wait for the mean, and put it in the place of this replica's own movement.
 
-    def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
-        """Wait for the mean, and put it in the place of this replica's own movement."""
+        `exactly`: there were no local steps meanwhile, so all replicas are now at the same point, to the last bit.
+        """
         if self.moved is None or self.mean is None:
             return
         if self.pending is not None:
             self.pending.wait()
+        if self.averaging is not None:
+            self.averaging.finish()
         step = self.mean if outer is None else outer(self.mean)
         self.anchor.add_(step)
-        parameters[self.part].add_(step).sub_(self.moved)
-        self.moved = self.mean = self.pending = None
-
-    # --- for strategies that exchange at fixed steps ---
-
-    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """Send this replica's movement on its way, while the caller goes on."""
-        self.take(parameters)
-        self.pending = comm.start(lambda beside: self.exchange(beside, collective, codec))
+        if exactly:
+            parameters[self.part].copy_(self.anchor)
+        else:
+            parameters[self.part].add_(step).sub_(self.moved)
+        self.moved = self.mean = self.pending = self.averaging = None
 
     def average(
         self,
@@ -100,20 +118,10 @@ class Movement:
         outer: Outer | None = None,
     ) -> None:
         """Begin and complete at once."""
-        self.take(parameters)
-        self.exchange(comm, collective, codec)
-        self.agree(parameters, outer)
+        self.prepare(parameters, comm, collective, codec)(comm)
+        self.complete(parameters, outer, exactly=True)
 
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """The end of local training: all replicas agree."""
+        """The end of local training: all replicas agree, and what a codec had left out until now comes too."""
         self.complete(parameters)
-        self.take(parameters)
-        self.exchange_all(comm, collective, codec)
-        self.agree(parameters)
-
-    def agree(self, parameters: Tensor, outer: Outer | None = None) -> None:
-        """After an exchange without local steps beside it: all replicas are at the same point, to the last bit."""
-        assert self.mean is not None
-        self.anchor.add_(self.mean if outer is None else outer(self.mean))
-        parameters[self.part].copy_(self.anchor)
-        self.moved = self.mean = self.pending = None
+        self.average(parameters, comm, collective, _LAST if codec.biased else codec)

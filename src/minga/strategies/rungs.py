@@ -16,9 +16,6 @@ from minga.codecs.stream import Stream
 
 __all__ = ["Conditions", "Rung", "choose"]
 
-# Encoding shares the core with training, which gets about every second slice of time.
-_SHARED_CORE = 2.0
-
 
 @dataclass
 class Rung:
@@ -36,7 +33,7 @@ class Rung:
     def seconds(self, conditions: Conditions) -> float:
         """From the beginning of an exchange to its end."""
         wire = self.bytes * conditions.seconds_per_byte + self.hops * conditions.hop_seconds
-        return wire + _SHARED_CORE * self.work_seconds
+        return wire + self.work_seconds
 
     def period(self, conditions: Conditions, overhead: float) -> int:
         """The fewest steps between two exchanges for which encoding takes no more than its share of computing."""

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from minga.comm.collectives.averaging import all_reduce_mean
+from minga.comm.collectives.averaging import Averaging, all_reduce_mean
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
@@ -26,6 +26,7 @@ from minga.comm.transport import Transport
 
 __all__ = [
     "COLLECTIVES",
+    "Averaging",
     "Collective",
     "CollectiveName",
     "all_reduce_mean",

@@ -14,7 +14,7 @@ from minga.comm.collectives.ring import ring
 from minga.comm.transport import Transport
 from minga.errors import UnsupportedError
 
-__all__ = ["all_reduce_mean"]
+__all__ = ["Averaging", "all_reduce_mean"]
 
 _PLAIN = Plain()
 
@@ -40,34 +40,46 @@ def all_reduce_mean(
                 "all_reduce_mean(..., codec=self.codec, stream=self.stream(replica))"
             )
         stream = Stream.of(vector, rank=comm.rank)
-    if not codec.linear:
-        _sum_of_all(comm, vector, codec, stream)
-        vector.div_(comm.size)
-        return
-
-    def add_up(encoded: Tensor) -> None:
-        if codec.summands is None:
-            collective(comm, encoded)
-        else:
-            _sum_of_all(comm, encoded, codec.summands, Stream.of(encoded, rank=comm.rank))
-
-    codec.mean_by_sums(vector, comm.size, stream, add_up)
+    if codec.linear:
+        codec.mean_by_sums(vector, comm.size, stream, lambda encoded: collective(comm, encoded))
+    else:
+        averaging = Averaging(vector, comm.rank, comm.size, codec, stream)
+        averaging.communicate(comm)
+        averaging.finish()
 
 
-def _sum_of_all(comm: Transport, vector: Tensor, codec: Codec, stream: Stream) -> None:
-    """Everybody gets everybody's encoded vector, and adds them up in the order of ranks."""
-    own = codec.encode(vector, stream)
-    others = [(comm.rank + shift) % comm.size for shift in range(1, comm.size)]
-    landing = {other: torch.empty_like(own) for other in others}
-    arrivals = [comm.ireceive(landing[other], other) for other in others]
-    sends = [comm.isend(own, other) for other in others]
-    landing[comm.rank] = own
-    for pending in arrivals:
-        pending.wait()
-    decoded = torch.empty_like(vector)
-    vector.zero_()
-    for rank in range(comm.size):
-        codec.decode(landing[rank], decoded, stream)
-        vector.add_(decoded)
-    for pending in sends:
-        pending.wait()
+class Averaging:
+    """A mean in three parts, everybody sending to everybody: encode, communicate, decode.
+
+    The first and the last compute, the one between only waits, so it can run in the background without taking the
+    core from training.
+    """
+
+    def __init__(self, vector: Tensor, rank: int, ranks: int, codec: Codec, stream: Stream) -> None:
+        """Encode; `vector` is left as it is until the end."""
+        self._vector = vector
+        self._rank = rank
+        self._ranks = ranks
+        self._codec = codec
+        self._stream = stream
+        own = codec.encode(vector, stream)
+        if own is vector:
+            own = vector.clone()
+        self._encoded = [own if other == rank else torch.empty_like(own) for other in range(ranks)]
+
+    def communicate(self, comm: Transport) -> None:
+        """Exchange what was encoded."""
+        others = [(self._rank + shift) % self._ranks for shift in range(1, self._ranks)]
+        pending = [comm.ireceive(self._encoded[other], other) for other in others]
+        pending += [comm.isend(self._encoded[self._rank], other) for other in others]
+        for message in pending:
+            message.wait()
+
+    def finish(self) -> None:
+        """Decode, and add up in the order of ranks, so that everybody has the same bits."""
+        decoded = torch.empty_like(self._vector)
+        self._codec.decode(self._encoded[0], self._vector, self._stream)
+        for encoded in self._encoded[1:]:
+            self._codec.decode(encoded, decoded, self._stream)
+            self._vector.add_(decoded)
+        self._vector.div_(self._ranks)
