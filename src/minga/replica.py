@@ -48,6 +48,8 @@ class Replica:
         """What strategies remember between steps."""
         self.notes: dict[str, Any] = {}
         """What strategies found out, for the run's events: numbers, strings, tables of them."""
+        self.peers = 1
+        """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
         self.rank = 0
         """For error messages; who is who is the transport's business."""
         self._tensors = trainable(model)
@@ -101,6 +103,17 @@ class Replica:
         """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`."""
         with self.spans.span("update"):
             self._whole.step(self.learning_rates, scale)
+
+    def update_alone(self) -> None:
+        """Apply this rank's own gradients; later the outcome is averaged with that of `peers` others.
+
+        Adam and its relatives divide by the size of gradients, noise included, and that of a rank alone has more of it
+        than the mean of all: its steps would be too short by the square root of their number, once they are averaged
+        (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
+        as with gradients that are averaged in every step. SGD has no such trouble.
+        """
+        if self.fill:  # momentum alone should not move a replica that had no samples
+            self.update(math.sqrt(self.peers) if self._whole.adaptive else 1.0)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""

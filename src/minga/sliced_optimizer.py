@@ -138,9 +138,14 @@ class SlicedOptimizer:
                 if key != "params" and (key not in known or known[key] is not value):
                     group[key] = known[key] = value
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether it divides by the size of recent gradients."""
+        return isinstance(self._template, _ADAPTIVE)
+
     def scale_of_share(self, share: float) -> float:
         """The factor on the learning rate for gradients from `share` of the usual batch."""
-        return math.sqrt(share) if isinstance(self._template, _ADAPTIVE) else share
+        return math.sqrt(share) if self.adaptive else share
 
     def adopt(self, other: SlicedOptimizer) -> None:
         """Take over momentum and the like for the same elements from another slice of the same vector."""

@@ -113,10 +113,10 @@ def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: st
 def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     stream = Stream(((10,),))
     rungs = [
-        Rung(Plain(), stream, bytes=1_600_000, hops=1, work_seconds=0.0),
-        Rung(Int8(), stream, bytes=400_000, hops=1, work_seconds=0.002),
-        Rung(PowerSGD(rank=4), stream, bytes=60_000, hops=2, work_seconds=0.002),
-        Rung(PowerSGD(rank=1), stream, bytes=15_000, hops=2, work_seconds=0.001),
+        Rung(Plain(), stream, stream, bytes=1_600_000, hops=1, work_seconds=0.0, fidelity=1.0),
+        Rung(Int8(), stream, stream, bytes=400_000, hops=1, work_seconds=0.002, fidelity=0.999),
+        Rung(PowerSGD(rank=4), stream, stream, bytes=60_000, hops=2, work_seconds=0.002, fidelity=0.6),
+        Rung(PowerSGD(rank=1), stream, stream, bytes=15_000, hops=2, work_seconds=0.001, fidelity=0.3),
     ]
 
     def chosen(megabits: float, budget: float = 2.0, step: float = 0.025, hop: float = 0.001) -> int:
@@ -126,6 +126,8 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     assert chosen(0.01) == 3, "none is quick enough: the quickest"
     assert chosen(1000, hop=0.1) == 1, "fewer hops where hops are what counts"
     assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
+    rungs[2].fidelity = 0.2
+    assert chosen(20) == 3, "the one that carries most, not the largest"
     assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 2
     assert rungs[0].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 1
 

@@ -20,6 +20,13 @@ from minga.errors import RunError
 __all__ = ["Job", "Processes", "processes"]
 
 _GRACE_SECONDS = 0.5
+# Each step takes and gives back the same memory. By default glibc returns large pieces to the kernel, which clears
+# them anew for the next step: keeping them makes steps of a small network 5 to 20 % shorter.
+_KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+}
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
                 # Warnings of torch's sockets about names of hosts in a lab would only puzzle people.
                 env={
                     "TORCH_CPP_LOG_LEVEL": "ERROR",
+                    **_KEEP_MEMORY,
                     **os.environ,
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from minga.codecs import Codec, Half, Int8, Plain, PowerSGD
+from minga.codecs import Codec, Half, Int8, Plain, PowerSGD, Sign
 from minga.comm import Pending, Transport, all_reduce_sum, barrier
 from minga.comm.collectives import direct, ring
 from minga.config import FieldError
@@ -23,15 +23,20 @@ from minga.strategies.rungs import Conditions, Rung, choose
 __all__ = ["Adaptive"]
 
 _KEY = "adaptive"
-# From the most faithful to the smallest: each has about half the bytes of the one before.
+# From the largest to the smallest, about half the bytes each time. Which of them carries most of a movement depends on
+# the optimizer: those of SGD are well told by thin matrices, those of Adam, all of about the same size, by their signs.
 _LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(rounding="nearest", feedback=True),
+    Sign(),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
 # What a byte that is sent and one that is received cost on the core that trains: copies, here and in the kernel.
 _SECONDS_PER_BYTE = 1.5e-9
+# The exchanges before which the forms are measured on what there is to send. The first times find out what kind of
+# movements there are, the later ones follow them; PowerSGD gets better with each.
+_MEASURED = {1, 2, 3, 5, 8, *(16 * 2**power for power in range(40))}
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
 
@@ -43,8 +48,9 @@ class Adaptive(Strategy):
     Every replica trains on; its movement since the last averaging is exchanged meanwhile, and when the mean is there
     it takes the movement's place (see `local_sgd` with overlap). The next exchange begins when the last has ended, so
     the period follows the network by itself, also when it changes. With each exchange the ranks tell each other how
-    long a step and a byte take, and choose the form of the next one: whole numbers, 16 or 8 bits, PowerSGD of falling
-    rank; the most faithful one that arrives within `budget` steps. A peer that fails is missed at the next exchange.
+    long a step and a byte take, and choose the form of the next one: whole numbers, 16 bits, 8, 1, or PowerSGD of some
+    rank; of those that arrive within `budget` steps the one that carries most of a movement, which is measured now and
+    then. A peer that fails is missed at the next exchange.
     """
 
     replicas_differ: ClassVar[bool] = True
@@ -53,7 +59,7 @@ class Adaptive(Strategy):
     """The accuracy budget: how many steps late news of the others may be. If no form of exchange is as quick, the
     quickest is taken: later news, but nobody waits."""
 
-    overhead: float = 0.04
+    overhead: float = 0.03
     """The part of computing time that encoding and decoding may take; exchanges are spaced out accordingly."""
 
     def check(self) -> None:
@@ -91,14 +97,12 @@ class Adaptive(Strategy):
         for _ in range(comm.size):
             codec.decode(encoded, vector, trial)
         work = comm.now() - began
-        replica.state["streams"].pop(f"trial of {codec!r}")
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
-        return Rung(codec, stream, sent, hops, work + sent * _SECONDS_PER_BYTE)
+        return Rung(codec, stream, trial, sent, hops, work + sent * _SECONDS_PER_BYTE)
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if replica.fill:  # momentum alone should not move a replica that had no samples
-            replica.update()
+        replica.update_alone()
         if comm.size == 1:
             return
         pilot: _Pilot = replica.state[_KEY]
@@ -112,9 +116,8 @@ class Adaptive(Strategy):
         rung = pilot.rung
         communicate = pilot.movement.prepare(replica.parameters, comm, ring, rung.codec, rung.stream)
         pilot.began = replica.step
-        word = torch.tensor(
-            [float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds], dtype=torch.float64
-        )
+        told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds)
+        word = torch.tensor([*told, *pilot.fidelities()], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
@@ -131,9 +134,11 @@ class Adaptive(Strategy):
         pilot.pending = None
         pilot.movement.complete(replica.parameters)
         pilot.late[replica.step - pilot.began] += 1
-        finished, *conditions = (pilot.word / comm.size).tolist()
+        finished, step, byte, hop, *fidelities = (pilot.word / comm.size).tolist()
         pilot.all_finished = finished == 1.0
-        pilot.learn(Conditions(*conditions), self.budget, self.overhead)
+        for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
+            rung.fidelity = fidelity
+        pilot.learn(Conditions(step, byte, hop), self.budget, self.overhead)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""
@@ -183,6 +188,13 @@ class _Pilot:
     def stepped(self, now: float) -> None:
         self.steps.append(now - self.last_step)
         self.last_step = now
+
+    def fidelities(self) -> list[float]:
+        """How much of the movement under way each form would carry; measured now and then, as that takes time."""
+        exchanges = self.used.total()
+        if self.movement.moved is not None and exchanges in _MEASURED:
+            return [rung.measure(self.movement.moved) for rung in self.rungs]
+        return [rung.fidelity for rung in self.rungs]
 
     def learn(self, conditions: Conditions, budget: float, overhead: float) -> None:
         """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""

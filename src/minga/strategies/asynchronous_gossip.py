@@ -61,7 +61,7 @@ class AsynchronousGossip:
         if replica.fill:
             # A batch that the end of an epoch cut short counts less: there is no global batch to weigh it against.
             replica.gradients.mul_(min(1.0, replica.fill))
-            replica.update()
+            replica.update_alone()
         if self._failed and self._job is not None:
             self._job.wait()  # raises what went wrong in the background
         self._take_in(replica)

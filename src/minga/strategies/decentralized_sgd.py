@@ -24,7 +24,7 @@ class DecentralizedSGD(GossipInRounds):
     _change: Tensor
 
     def update(self, replica: Replica) -> None:
-        replica.update()
+        replica.update_alone()
 
     def vector(self, replica: Replica) -> Tensor:
         return replica.parameters

@@ -81,8 +81,7 @@ class DiLoCo(Strategy):
         }
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if replica.fill:  # momentum alone should not move a replica that had no samples
-            replica.update()
+        replica.update_alone()
         movements: list[Movement] = replica.state[_KEY]["movements"]
         collective = COLLECTIVES[self.collective]
         for number, movement in enumerate(movements):

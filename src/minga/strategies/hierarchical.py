@@ -94,7 +94,7 @@ class Hierarchical(Strategy):
         self.inside.start(replica, self._site(comm))
         if not isinstance(self.across, AllReduce):
             self.across.start(replica, self._level_above(comm))
-        replica.notes["sites"] = len(neighbourhoods(comm, self.site_size))
+        replica.notes["sites"] = replica.peers = len(neighbourhoods(comm, self.site_size))
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         self.inside.gradient_ready(replica, bucket, self._site(comm))

@@ -107,8 +107,7 @@ class LocalSGD(Strategy):
             return
         if state["movement"] is None:
             state["movement"] = Movement.of(replica.parameters, slice(None), self.stream(replica, "movement"))
-        if replica.fill:  # momentum alone should not move a replica that had no samples
-            replica.update()
+        replica.update_alone()
         movement: Movement = state["movement"]
         last = replica.step >= state["next"]
         if last or replica.step - state["began"] >= self.overlap:

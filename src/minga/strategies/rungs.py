@@ -11,6 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 
@@ -23,12 +26,23 @@ class Rung:
 
     codec: Codec
     stream: Stream
+    trial: Stream
+    """For measuring, beside the stream that is in use."""
     bytes: float
     """What a rank sends in an exchange."""
     hops: int
     """Messages that follow one after the other."""
     work_seconds: float
     """Encoding and decoding, with a core to itself."""
+    fidelity: float = 0.0
+    """How much of a movement one exchange carries, 0 to 1, as the ranks have found it."""
+
+    def measure(self, vector: Tensor) -> float:
+        """How much of this vector an exchange would carry: 1 for all of it, 0 for nothing."""
+        arrived = torch.empty_like(vector)
+        self.codec.decode(self.codec.encode_once(vector, self.trial), arrived, self.trial)
+        size = float(vector.norm())
+        return 1 - min(1.0, float(arrived.sub_(vector).norm()) / size) ** 2 if size else 1.0
 
     def seconds(self, conditions: Conditions) -> float:
         """From the beginning of an exchange to its end."""
@@ -55,7 +69,7 @@ class Conditions:
 def choose(rungs: Sequence[Rung], conditions: Conditions, budget: float) -> int:
     """The most faithful rung whose exchanges end within `budget` steps; if none does, the quickest one."""
     seconds = [rung.seconds(conditions) for rung in rungs]
-    for index, needed in enumerate(seconds):
-        if needed <= budget * conditions.step_seconds:
-            return index
+    quick = [index for index, needed in enumerate(seconds) if needed <= budget * conditions.step_seconds]
+    if quick:
+        return max(quick, key=lambda index: (rungs[index].fidelity, -index))
     return min(range(len(rungs)), key=lambda index: seconds[index])
