@@ -120,7 +120,7 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     ]
 
     def chosen(megabits: float, budget: float = 2.0, step: float = 0.025, hop: float = 0.001) -> int:
-        return choose(rungs, Conditions(step, 8e-6 / megabits, hop), budget)
+        return choose(rungs, Conditions(step, 8e-6 / megabits, hop), budget, overhead=0.05)
 
     assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 2, 3]
     assert chosen(0.01) == 3, "none is quick enough: the quickest"
@@ -128,8 +128,8 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
     rungs[2].fidelity = 0.2
     assert chosen(20) == 3, "the one that carries most, not the largest"
-    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 2
-    assert rungs[0].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 1
+    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 3
+    assert rungs[1].period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == 7, "packet by packet"
 
 
 def test_adaptive_goes_on_for_those_who_are_slower() -> None:

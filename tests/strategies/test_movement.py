@@ -23,7 +23,7 @@ def noise(rank: int, number: int) -> Tensor:
 def wander(comm: Transport, codec: Codec, *, beside: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Five exchanges with steps between them and, if wanted, beside them: parameters, anchor, all own steps."""
     parameters = torch.zeros(LENGTH, dtype=torch.float64)
-    movement = Movement.of(parameters, slice(None), Stream(SHAPES, rank=comm.rank))
+    movement = Movement.of(parameters, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
     own = torch.zeros_like(parameters)
     for number in range(10):
         step = noise(comm.rank, number)
@@ -63,7 +63,7 @@ def test_without_its_residual_something_is_missing() -> None:
 def test_what_was_learnt_meanwhile_stays() -> None:
     def body(comm: Transport) -> tuple[Tensor, Tensor]:
         parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Movement.of(parameters, slice(None), Stream(SHAPES))
+        movement = Movement.of(parameters, slice(None), Stream(SHAPES), comm.size)
         parameters += noise(comm.rank, 0)
         movement.begin(parameters, comm, ring, Plain())
         parameters += noise(comm.rank, 1)
@@ -75,10 +75,27 @@ def test_what_was_learnt_meanwhile_stays() -> None:
         torch.testing.assert_close(parameters, anchor + noise(rank, 1), rtol=0, atol=1e-12)
 
 
+def test_a_replica_has_its_own_part_of_what_is_still_to_come() -> None:
+    def body(comm: Transport) -> tuple[Tensor, Tensor, Tensor]:
+        parameters = torch.zeros(LENGTH, dtype=torch.float64)
+        movement = Movement.of(parameters, slice(None), Stream(SHAPES), comm.size)
+        parameters += noise(comm.rank, 0)
+        movement.average(parameters, comm, ring, TopK(ratio=0.1))
+        assert movement.stream.residual is not None
+        return parameters, movement.anchor, movement.stream.residual
+
+    results = run_threads(2, body)
+    for parameters, anchor, residual in results:
+        torch.testing.assert_close(parameters, anchor + residual / 2, rtol=0, atol=1e-12)
+    # All parts together are what the mean of everything would have been.
+    whole = results[0][1] + sum(residual / 2 for _, _, residual in results)
+    torch.testing.assert_close(whole, (noise(0, 0) + noise(1, 0)) / 2, rtol=0, atol=1e-12)
+
+
 def test_another_codec_takes_over_what_the_last_one_left_out() -> None:
     def body(comm: Transport) -> Tensor:
         parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Movement.of(parameters, slice(None), Stream(SHAPES))
+        movement = Movement.of(parameters, slice(None), Stream(SHAPES), comm.size)
         streams = [Stream(SHAPES) for _ in range(3)]
         for codec, stream in zip([TopK(ratio=0.01), PowerSGD(rank=1), Int8()], streams, strict=True):
             parameters += noise(comm.rank, 0)

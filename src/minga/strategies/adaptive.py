@@ -32,8 +32,6 @@ _LADDER: tuple[Codec, ...] = (
     Sign(),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
-# What a byte that is sent and one that is received cost on the core that trains: copies, here and in the kernel.
-_SECONDS_PER_BYTE = 1.5e-9
 # The exchanges before which the forms are measured on what there is to send. The first times find out what kind of
 # movements there are, the later ones follow them; PowerSGD gets better with each.
 _MEASURED = {1, 2, 3, 5, 8, *(16 * 2**power for power in range(40))}
@@ -83,7 +81,7 @@ class Adaptive(Strategy):
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):
             rung.work_seconds = seconds / comm.size
-        movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream)
+        movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
         # The first exchange, before anything is known of the network, is the smallest.
         replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, seconds_per_byte, last_step=comm.now())
 
@@ -99,7 +97,7 @@ class Adaptive(Strategy):
         work = comm.now() - began
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
-        return Rung(codec, stream, trial, sent, hops, work + sent * _SECONDS_PER_BYTE)
+        return Rung(codec, stream, trial, sent, hops, work)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update_alone()
@@ -205,5 +203,5 @@ class _Pilot:
         self.hop_seconds = min(self.hops)
         wire = max(seconds - self.rung.hops * self.hop_seconds, 0.1 * seconds)
         self.seconds_per_byte += (1 - _INERTIA) * (wire / self.rung.bytes - self.seconds_per_byte)
-        self.rung = self.rungs[choose(self.rungs, conditions, budget)]
+        self.rung = self.rungs[choose(self.rungs, conditions, budget, overhead)]
         self.period = self.rung.period(conditions, overhead)

@@ -75,7 +75,9 @@ class DiLoCo(Strategy):
         parts = [part for part in replica.fragments(self.fragments) if part.start < part.stop]
         replica.state[_KEY] = {
             "movements": [
-                Movement.of(replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part))
+                Movement.of(
+                    replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part), comm.size
+                )
                 for number, part in enumerate(parts)
             ]
         }

@@ -106,7 +106,9 @@ class LocalSGD(Strategy):
             state["next"] = replica.step + self.period_at(replica.step)
             return
         if state["movement"] is None:
-            state["movement"] = Movement.of(replica.parameters, slice(None), self.stream(replica, "movement"))
+            state["movement"] = Movement.of(
+                replica.parameters, slice(None), self.stream(replica, "movement"), comm.size
+            )
         replica.update_alone()
         movement: Movement = state["movement"]
         last = replica.step >= state["next"]

@@ -34,23 +34,29 @@ class Movement:
     The anchor is that point, with the same bits on every rank. When an exchange has run beside local steps, only the
     movement up to its beginning is replaced by the mean: parameters = new anchor + what was learnt meanwhile. So
     nothing is lost and nothing counts twice, however late the mean arrives.
+
+    What a codec has left out will come with a later mean, this replica's part of it counting 1/n. This replica knows
+    its own part already and need not do without it: parameters = anchor + residual / n + what was learnt since.
     """
 
     part: slice
     anchor: Tensor
     stream: Stream
+    ranks: int = 1
     velocity: Tensor | None = None
     """For outer optimizers with momentum."""
     moved: Tensor | None = None
     """This replica's movement that is under way to the others."""
     mean: Tensor | None = None
     """Its mean over all replicas, once it is there."""
+    ahead: Tensor | None = None
+    """This replica's part of what is still to come, which its parameters have already."""
     averaging: Averaging | None = field(default=None, repr=False)
     pending: Pending | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, parameters: Tensor, part: slice, stream: Stream) -> Movement:
-        return cls(part, parameters[part].clone(), stream)
+    def of(cls, parameters: Tensor, part: slice, stream: Stream, ranks: int) -> Movement:
+        return cls(part, parameters[part].clone(), stream, ranks)
 
     def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
         """Send this replica's movement on its way, while the caller goes on."""
@@ -71,6 +77,8 @@ class Movement:
         """
         assert self.moved is None, "one exchange at a time"
         self.moved = parameters[self.part] - self.anchor
+        if self.ahead is not None:
+            self.moved.sub_(self.ahead)
         mean = self.mean = self.moved.clone()
         self._change_stream(stream or self.stream, codec)
         if comm.size == 1:
@@ -90,23 +98,32 @@ class Movement:
             self.mean.add_(stream.residual)
             stream.residual = None
 
-    def complete(self, parameters: Tensor, outer: Outer | None = None, *, exactly: bool = False) -> None:
-        """Wait for the mean, and put it in the place of this replica's own movement.
-
-        `exactly`: there were no local steps meanwhile, so all replicas are now at the same point, to the last bit.
-        """
-        if self.moved is None or self.mean is None:
+    def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
+        """Wait for the mean, and put it in the place of this replica's own movement."""
+        if self.moved is None:
             return
+        step = self._step(outer)
+        own = parameters[self.part].add_(step).sub_(self.moved)
+        if self.ahead is not None:
+            own.sub_(self.ahead)
+        self._end(own)
+
+    def _step(self, outer: Outer | None) -> Tensor:
+        """Where the anchor goes, once the mean is there."""
+        assert self.mean is not None
         if self.pending is not None:
             self.pending.wait()
         if self.averaging is not None:
             self.averaging.finish()
         step = self.mean if outer is None else outer(self.mean)
         self.anchor.add_(step)
-        if exactly:
-            parameters[self.part].copy_(self.anchor)
-        else:
-            parameters[self.part].add_(step).sub_(self.moved)
+        return step
+
+    def _end(self, own: Tensor) -> None:
+        residual = self.stream.residual
+        self.ahead = None if residual is None else residual / self.ranks
+        if self.ahead is not None:
+            own.add_(self.ahead)
         self.moved = self.mean = self.pending = self.averaging = None
 
     def average(
@@ -117,11 +134,12 @@ class Movement:
         codec: Codec,
         outer: Outer | None = None,
     ) -> None:
-        """Begin and complete at once."""
+        """Begin and complete at once: all replicas are at the same point, to the last bit, if nothing was left out."""
         self.prepare(parameters, comm, collective, codec)(comm)
-        self.complete(parameters, outer, exactly=True)
+        self._step(outer)
+        self._end(parameters[self.part].copy_(self.anchor))
 
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """The end of local training: all replicas agree, and what a codec had left out until now comes too."""
+        """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(parameters)
         self.average(parameters, comm, collective, _LAST if codec.biased else codec)
