@@ -164,8 +164,8 @@ def test_an_unknown_study_is_told_with_those_that_are_known(tmp_path: Path) -> N
 # --- what is shipped ---------------------------------------------------------------------------------------------
 
 
-def test_shipped_studies_are_the_three_of_the_theses() -> None:
-    assert list(shipped_studies()) == ["buenos-aires", "cantabria", "quito"]
+def test_shipped_studies_are_the_three_of_the_theses_and_three_of_papers() -> None:
+    assert list(shipped_studies()) == ["buenos-aires", "cantabria", "diloco", "power-sgd", "quito", "top-k"]
 
 
 @pytest.mark.parametrize("name", list(shipped_studies()))
@@ -198,6 +198,13 @@ def test_buenos_aires_has_the_codec_in_every_strategy() -> None:
     for cell in cells[1:]:
         assert cell.experiment.strategy is not None
         assert "half" in str(cell.experiment.strategy.codec).lower()
+
+
+def test_replications_compare_equal_steps_and_equal_batches() -> None:
+    for name in ("power-sgd", "diloco", "top-k"):
+        trainings = {cell.experiment.training for cell in load_study(name).cells}
+        assert len(trainings) == 1, name
+        assert next(iter(trainings)).steps, name
 
 
 # --- the page about studies --------------------------------------------------------------------------------------
