@@ -52,8 +52,8 @@ PROBLEMS = {
         name="fashion-mnist",
         title="CNN on Fashion-MNIST",
         function="fashion_mnist",
-        epochs=4,
-        total_batch=64,
+        epochs=5,
+        total_batch=128,
     ),
     "shakespeare": Problem(
         name="shakespeare",
