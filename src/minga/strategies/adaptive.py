@@ -95,6 +95,7 @@ class Adaptive(Strategy):
         for _ in range(comm.size):
             codec.decode(encoded, vector, trial)
         work = comm.now() - began
+        trial.residual = None
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
         return Rung(codec, stream, trial, sent, hops, work)

@@ -142,4 +142,5 @@ class Movement:
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(parameters)
-        self.average(parameters, comm, collective, _LAST if codec.biased else codec)
+        owing = codec.biased or self.stream.residual is not None
+        self.average(parameters, comm, collective, _LAST if owing else codec)
