@@ -20,6 +20,7 @@ from torch import Tensor
 
 from minga.comm.background import BackgroundThread
 from minga.comm.transport import Done, Pending, Transport
+from minga.comm.wires import Wires
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError
 
 __all__ = ["TorchTransport"]
@@ -99,6 +100,12 @@ class TorchTransport(Transport):
         group = self._shared.group(self._channel, members, tensor.device.type)
         return _Collective(group.allreduce([tensor.detach()]), self._shared, self.rank, members)
 
+    def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
+        if buffers[0].is_cuda:
+            super().all_gather(buffers, ranks)
+        else:
+            self._shared.wires(self._channel).exchange(buffers, self._everybody if ranks is None else ranks)
+
     def close(self) -> None:
         self._background.close()
         self._shared.close()
@@ -119,6 +126,8 @@ class _Shared:
         self._rank = rank
         self._device = dist.ProcessGroupGloo.create_device(hostname=address)
         self._groups: dict[tuple[str, tuple[int, ...], str], Any] = {}
+        self._wires: dict[str, Wires] = {}
+        self._address = address
 
     def group(self, channel: str, members: tuple[int, ...], device: str) -> Any:
         """The process group of some ranks; made at the first use, by all of them at the same point."""
@@ -128,6 +137,19 @@ class _Shared:
             store = dist.PrefixStore(name, self.store)  # type: ignore[attr-defined]
             self._groups[key] = self._form(store, members.index(self._rank), len(members), device)
         return self._groups[key]
+
+    def wires(self, channel: str) -> Wires:
+        """Connections that only this channel uses, so that its messages keep their order."""
+        if channel not in self._wires:
+            self._wires[channel] = Wires(
+                self.store,
+                channel,
+                rank=self._rank,
+                size=self.size,
+                address=self._address,
+                timeout_seconds=self.timeout_seconds,
+            )
+        return self._wires[channel]
 
     def _form(self, store: Any, rank: int, size: int, device: str) -> Any:
         timeout = timedelta(seconds=self.timeout_seconds)
@@ -156,6 +178,8 @@ class _Shared:
             return []
 
     def close(self) -> None:
+        for wires in self._wires.values():
+            wires.close()
         for group in self._groups.values():
             group.shutdown()
         self._groups.clear()

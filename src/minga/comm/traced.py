@@ -92,6 +92,13 @@ class TracedTransport(Transport):
         self._traffic.count(sent, 2 * (members - 1), always=self._background)
         return _Timed(self._inner.all_reduce(tensor, ranks), self._waiting)
 
+    def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
+        others = len(buffers) - 1
+        if others and buffers[0].numel():
+            self._traffic.count(others * buffers[0].nbytes, others, always=self._background)
+        with self._waiting():
+            self._inner.all_gather(buffers, ranks)
+
     def close(self) -> None:
         self._inner.close()
 

@@ -93,6 +93,20 @@ class Transport(ABC):
         """The backend's own all-reduce (sum, in place) over `ranks` (default: all)."""
         raise UnsupportedError(f"{type(self).__name__} has no all-reduce of its own; use 'ring' or another")
 
+    def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
+        """The buffer in this rank's place goes to all `ranks` (default: all), theirs come into their places.
+
+        The buffers are of one size, and in the order of `ranks`.
+        """
+        members = list(range(self.size)) if ranks is None else list(ranks)
+        place = members.index(self.rank)
+        # Each begins with the rank after it, so that not all send to the same one at once.
+        others = [(place + shift) % len(members) for shift in range(1, len(members))]
+        pending = [self.ireceive(buffers[other], members[other]) for other in others]
+        pending += [self.isend(buffers[place], members[other]) for other in others]
+        for message in pending:
+            message.wait()
+
     def close(self) -> None:  # noqa: B027  (most transports have nothing to close)
         """Give back sockets and threads."""
 
@@ -140,6 +154,10 @@ class Group(Transport):
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         chosen = range(self.size) if ranks is None else ranks
         return self._parent.all_reduce(tensor, [self._ranks[rank] for rank in chosen])
+
+    def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
+        chosen = range(self.size) if ranks is None else ranks
+        self._parent.all_gather(buffers, [self._ranks[rank] for rank in chosen])
 
 
 class _InGroup(Pending):

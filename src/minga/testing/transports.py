@@ -166,6 +166,37 @@ class TransportConformance:
 
         assert self.run(3, body) == [[6.0, 4.0, 6.0], [6.0, 2.0, 6.0], [6.0, 4.0, 6.0]]
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.bfloat16, torch.float64])
+    @pytest.mark.parametrize("length", [0, 1, 1001, 2_000_003])
+    def test_everybody_gets_everybodys_buffer(self, dtype: torch.dtype, length: int) -> None:
+        def body(comm: Transport) -> list[bool]:
+            def gather(over: Transport, number: int) -> bool:
+                buffers = [torch.full((length,), 77).to(dtype) for _ in range(over.size)]
+                buffers[over.rank].fill_(over.rank + number)
+                over.all_gather(buffers)
+                return all(bool((buffer == rank + number).all()) for rank, buffer in enumerate(buffers))
+
+            right = [gather(comm, number) for number in range(3)]
+            job = comm.start(lambda beside: right.append(gather(beside, 3)))
+            right.append(gather(comm, 4))
+            job.wait()
+            if comm.rank != 1:
+                right.append(gather(comm.group([2, 0]), 5))
+            return right
+
+        assert all(all(right) for right in self.run(3, body))
+
+    def test_a_gathering_without_a_peer_ends_and_names_it(self) -> None:
+        def body(comm: Transport) -> None:
+            comm.all_gather([torch.zeros(10) for _ in range(2)])
+            if comm.rank == 0:
+                comm.all_gather([torch.zeros(10) for _ in range(2)])
+            else:
+                comm.sleep(2.0)
+
+        with pytest.raises(PeerTimeout, match="rank 1"):
+            self.run(2, body, timeout_seconds=0.5)
+
     def test_a_receive_that_was_cancelled_disturbs_nobody(self) -> None:
         def body(comm: Transport) -> float:
             value = torch.full((3,), float(comm.rank))

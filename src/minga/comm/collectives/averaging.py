@@ -69,11 +69,7 @@ class Averaging:
 
     def communicate(self, comm: Transport) -> None:
         """Exchange what was encoded."""
-        others = [(self._rank + shift) % self._ranks for shift in range(1, self._ranks)]
-        pending = [comm.ireceive(self._encoded[other], other) for other in others]
-        pending += [comm.isend(self._encoded[self._rank], other) for other in others]
-        for message in pending:
-            message.wait()
+        comm.all_gather(self._encoded)
 
     def finish(self) -> None:
         """Decode, and add up in the order of ranks, so that everybody has the same bits."""
