@@ -19,8 +19,9 @@ from minga.codecs.stream import Stream
 
 __all__ = ["Conditions", "Rung", "choose"]
 
-# What a byte that is sent and one that is received cost on the core that trains, seen in a laboratory on two cores: on a
-# link of 1 Gbit/s, where the kernel moves 64 kB at a time, and on one of 100 Mbit/s, packet by packet. A guess for others.
+# What a byte that is sent and one that is received cost on the core that trains, seen in a laboratory on two cores: on
+# a link of 1 Gbit/s, where the kernel moves 64 kB at a time, and on one of 100 Mbit/s, packet by packet. Elsewhere a
+# guess.
 _FAST_SECONDS, _SLOW_SECONDS = 1.5e-9, 1.2e-8
 _SLOW_LINK = 2e-8
 # An exchange should not be so laborious that it comes less often than every so many budgets.
