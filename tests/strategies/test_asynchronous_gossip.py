@@ -143,5 +143,6 @@ def test_meetings_keep_the_mean_and_pull_nobody_beyond_the_others(size: int, run
 
 def test_answers_from_old_parameters_would_pull_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asynchronous_gossip._Answers, "_current", lambda self: self._published[0].clone())
-    results = run_threads(9, lambda comm: gather(comm, pause=0.03))
-    assert max(float(largest) for largest, *_ in results) > 1 + 1e-3  # what the test above does not allow
+    # Who meets when is chance, so several tries; the test above allows it in none.
+    tries = [run_threads(9, lambda comm: gather(comm, pause=0.03)) for _ in range(4)]
+    assert max(float(largest) for results in tries for largest, *_ in results) > 1 + 1e-3

@@ -33,7 +33,7 @@ _ENOUGH = 1 << 18
 
 
 class Wires:
-    """One TCP connection to each other rank, made at the first use, by all ranks at the same point."""
+    """One TCP connection between any two ranks, made when they first exchange something."""
 
     def __init__(self, store: Any, name: str, *, rank: int, size: int, address: str, timeout_seconds: float) -> None:
         self._store = store
@@ -43,11 +43,12 @@ class Wires:
         self._address = address
         self._seconds = timeout_seconds
         self._sockets: dict[int, socket.socket] = {}
+        self._listener: socket.socket | None = None
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
 
     def exchange(self, buffers: Sequence[Tensor], ranks: Sequence[int]) -> None:
         """Send the buffer in this rank's place to the other `ranks`, and receive theirs into their places."""
-        if not self._sockets:
-            self._connect()
+        self._connect(set(ranks) - {self._rank})
         own = _bytes(buffers[list(ranks).index(self._rank)])
         wires = [
             _Wire(rank, self._sockets[rank], own, _bytes(buffer))
@@ -79,37 +80,53 @@ class Wires:
         for connection in self._sockets.values():
             connection.close()
         self._sockets.clear()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
-    def _connect(self) -> None:
+    def _connect(self, others: set[int]) -> None:
         """Each rank listens for those after it and calls those before it; who calls must know the rank's token."""
-        token = secrets.token_bytes(_TOKEN_BYTES)
+        if others <= set(self._sockets):
+            return
+        listener = self._listen()
+        for other in sorted(others - set(self._sockets)):
+            if other < self._rank:
+                self._add(other, self._call(other))
         deadline = time.monotonic() + self._seconds
-        with socket.create_server((self._address, 0), backlog=self._size) as listener:
-            port = listener.getsockname()[1]
-            self._store.set(f"wires/{self._name}/{self._rank}", f"{self._address} {port} {token.hex()}")
-            for other in range(self._rank):
-                self._sockets[other] = self._call(other)
-            while len(self._sockets) < self._size - 1:
-                listener.settimeout(max(0.001, deadline - time.monotonic()))
-                try:
-                    connection, _ = listener.accept()
-                except TimeoutError as error:
-                    missing = sorted(set(range(self._rank + 1, self._size)) - set(self._sockets))
-                    raise PeerTimeout(
-                        f"rank {self._rank}: rank {', '.join(map(str, missing))} did not connect within "
-                        f"{self._seconds:g} s"
-                    ) from error
-                caller = _greeted(connection, token)
-                if caller is None or caller in self._sockets or not self._rank < caller < self._size:
-                    connection.close()
-                else:
-                    self._sockets[caller] = connection
-        for connection in self._sockets.values():
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setblocking(False)
+        while missing := sorted(others - set(self._sockets)):
+            listener.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError as error:
+                raise PeerTimeout(
+                    f"rank {self._rank}: rank {', '.join(map(str, missing))} did not connect within {self._seconds:g} s"
+                ) from error
+            caller = _greeted(connection, self._token)
+            if caller is None or caller in self._sockets or not self._rank < caller < self._size:
+                connection.close()
+            else:
+                self._add(caller, connection)
+
+    def _listen(self) -> socket.socket:
+        if self._listener is None:
+            self._listener = socket.create_server((self._address, 0), backlog=self._size)
+            port = self._listener.getsockname()[1]
+            self._store.set(self._key(self._rank), f"{self._address} {port} {self._token.hex()}")
+        return self._listener
+
+    def _key(self, rank: int) -> str:
+        return f"wires/{self._name}/{rank}"
+
+    def _add(self, other: int, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        self._sockets[other] = connection
 
     def _call(self, other: int) -> socket.socket:
-        address, port, token = self._store.get(f"wires/{self._name}/{other}").decode().split()
+        try:
+            address, port, token = self._store.get(self._key(other)).decode().split()
+        except RuntimeError as error:
+            raise PeerTimeout(f"rank {self._rank} waits for rank {other}, which is not there: {error}") from error
         try:
             connection = socket.create_connection((address, int(port)), timeout=self._seconds)
         except OSError as error:

@@ -184,6 +184,16 @@ class TransportConformance:
                 right.append(gather(comm.group([2, 0]), 5))
             return right
 
+        def some_first(comm: Transport) -> bool:
+            if comm.rank == 1:
+                return True
+            over = comm.group([2, 0])
+            buffers = [torch.full((5,), float(over.rank)) for _ in range(2)]
+            over.all_gather(buffers)
+            return float(buffers[0][0]) == 0.0 and float(buffers[1][0]) == 1.0
+
+        assert all(self.run(3, some_first)), "also when others have never gathered anything"
+
         assert all(all(right) for right in self.run(3, body))
 
     def test_a_gathering_without_a_peer_ends_and_names_it(self) -> None:
