@@ -13,10 +13,10 @@ from typing import Any
 
 import harness
 import torch
-from torch import nn
 
 from minga.codecs import Codec, Stream
 from minga.spec import describe, parse
+from minga.workloads.models import SmallConvNet
 
 SPECS = [
     "half",
@@ -35,33 +35,17 @@ BATCH = 64
 REPETITIONS = 7
 
 
-def network() -> nn.Module:
-    """Two convolutions and two dense layers for pictures of 28x28: 421,642 parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(3136, 128),
-        nn.ReLU(),
-        nn.Linear(128, 10),
-    )
-
-
 def training_step_seconds() -> float:
     """Forward, backward and update of the network, in the median."""
     torch.manual_seed(0)
-    model = network()
+    model = SmallConvNet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     pictures, classes = torch.randn(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
     seconds = []
     for _ in range(40):
         began = time.process_time()
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(pictures), classes).backward()
+        torch.nn.functional.cross_entropy(model(pictures), classes).backward()
         optimizer.step()
         seconds.append(time.process_time() - began)
     return statistics.median(seconds[5:])
@@ -138,7 +122,7 @@ def main() -> None:
     for name, shapes in LARGE.items():
         rows += measure(name, shapes, REPETITIONS, None)
     step = training_step_seconds()
-    layers = [tuple(parameter.shape) for parameter in network().parameters()]
+    layers = [tuple(parameter.shape) for parameter in SmallConvNet().parameters()]
     rows += measure("CNN, 0.42 M", layers, 10 * REPETITIONS, step)
     harness.save(
         "codecs",

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from minga.codecs import CODECS
-from minga.testing import CodecConformance
+from minga.testing import FeedbackCodecConformance
 from minga.user_files import load_from_file
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def test_the_example_passes_the_kit(tmp_path: Path) -> None:
     file = tmp_path / "ternary.py"
     file.write_text(PAGE.split("```python\n")[1].split("```")[0])
     codec = load_from_file(f"{file}:Ternary")()
-    kit = type("Kit", (CodecConformance,), {"make": lambda self: codec})()
+    kit = type("Kit", (FeedbackCodecConformance,), {"make": lambda self: codec})()
     kit.test_any_length(1025, torch.float32)
     kit.test_zeros_stay_zeros(torch.float64)
     kit.test_what_is_not_sent_is_owed()

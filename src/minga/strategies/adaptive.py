@@ -16,7 +16,7 @@ from minga.comm.collectives import direct, ring
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
 from minga.strategies.rungs import Conditions, Rung, choose
 
@@ -65,10 +65,7 @@ class Adaptive(Strategy):
             raise FieldError(("budget",), f"should be between 0.5 and 1000 steps, not {self.budget:g}")
         if not 0.001 <= self.overhead <= 1:
             raise FieldError(("overhead",), f"should be between 0.001 and 1, not {self.overhead:g}")
-        if self.codec.corrects_momentum:
-            raise FieldError(
-                ("codec",), "corrects momentum of gradients, which are not exchanged here; use it with allreduce or ps"
-            )
+        refuse_momentum_correction(self.codec)
 
     def start(self, replica: Replica, comm: Transport) -> None:
         barrier(comm)

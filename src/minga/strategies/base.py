@@ -13,11 +13,22 @@ from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean, broadcast
+from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
-from minga.spec import Named
+from minga.spec import Named, describe
 
-__all__ = ["Strategy"]
+__all__ = ["Strategy", "refuse_momentum_correction"]
+
+
+def refuse_momentum_correction(codec: Codec) -> None:
+    """For the checks of strategies that exchange parameters: momentum is corrected in gradients."""
+    if codec.corrects_momentum:
+        raise FieldError(
+            ("codec",),
+            f"{describe(codec)} corrects momentum of gradients, which are not exchanged here; "
+            "leave momentum_correction out, or use it with allreduce or ps",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
 from minga.replica import Replica
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
 
 __all__ = ["DiLoCo"]
@@ -64,11 +65,7 @@ class DiLoCo(Strategy):
             )
         if not 0 <= self.outer_momentum < 1:
             raise FieldError(("outer_momentum",), f"should be 0 or more and below 1, not {self.outer_momentum:g}")
-        if self.codec.corrects_momentum:
-            raise FieldError(
-                ("codec",),
-                "corrects momentum of gradients, which inner steps don't exchange; use it with allreduce or ps",
-            )
+        refuse_momentum_correction(self.codec)
 
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
@@ -89,20 +86,15 @@ class DiLoCo(Strategy):
         for number, movement in enumerate(movements):
             # The last fragment's turn is at the end of the period, the others' evenly before it.
             turn = (replica.step + self.period * (len(movements) - 1 - number) // len(movements)) % self.period
-            if turn == self.overlap and movement.moved is not None:
-                movement.complete(replica.parameters, lambda mean, own=movement: self._outer(mean, own))  # type: ignore[misc]
+            outer = partial(self._outer, movement)
+            if turn == self.overlap:
+                movement.complete(replica.parameters, outer)
             if turn == 0 and self.overlap and comm.size > 1:
                 movement.begin(replica.parameters, comm, collective, self.codec)
             elif turn == 0:
-                movement.average(
-                    replica.parameters,
-                    comm,
-                    collective,
-                    self.codec,
-                    lambda mean, own=movement: self._outer(mean, own),  # type: ignore[misc]
-                )
+                movement.average(replica.parameters, comm, collective, self.codec, outer)
 
-    def _outer(self, mean: Tensor, movement: Movement) -> Tensor:
+    def _outer(self, movement: Movement, mean: Tensor) -> Tensor:
         """Nesterov: the step that follows the velocity as it will be."""
         if not self.outer_momentum:
             return mean * self.outer_learning_rate

@@ -15,7 +15,7 @@ from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
 from minga.strategies.asynchronous_gossip import AsynchronousGossip
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.decentralized_sgd import DecentralizedSGD, PubliclyCopied
 from minga.strategies.gossip_graphs import Neighbours, mixing_round, partners, pushing_round
 from minga.strategies.gossip_rounds import GossipInRounds
@@ -73,12 +73,7 @@ class Gossip(Strategy):
                 raise FieldError(("consensus_step",), f"should be above 0 and at most 1, not {self.consensus_step:g}")
 
     def _check_codec(self) -> None:
-        if self.codec.corrects_momentum:
-            raise FieldError(
-                ("codec",),
-                f"{describe(self.codec)} corrects momentum of gradients, and gossip sends parameters; "
-                "leave momentum_correction out",
-            )
+        refuse_momentum_correction(self.codec)
         if not (self.codec.faithful or self._copies):
             raise FieldError(
                 ("codec",),

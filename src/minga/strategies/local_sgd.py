@@ -12,7 +12,7 @@ from minga.config import FieldError
 from minga.layout import Bucket
 from minga.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
 
 __all__ = ["LocalSGD"]
@@ -63,11 +63,7 @@ class LocalSGD(Strategy):
             raise FieldError(("overlap",), f"should be at most the period ({self.period}), not {self.overlap}")
         if not 0.01 <= self.growth <= 100:
             raise FieldError(("growth",), f"should be between 0.01 and 100, not {self.growth:g}")
-        if self.codec.corrects_momentum:
-            raise FieldError(
-                ("codec",),
-                "corrects momentum of gradients, which local steps don't exchange; use it with allreduce or ps",
-            )
+        refuse_momentum_correction(self.codec)
 
     def period_at(self, step: int) -> int:
         """The period that begins after this step."""

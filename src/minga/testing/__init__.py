@@ -7,7 +7,7 @@
 They need pytest and hypothesis: `pip install minga[testing]`.
 """
 
-from minga.testing.codecs import CodecConformance, UnbiasedCodecConformance
+from minga.testing.codecs import CodecConformance, FeedbackCodecConformance, UnbiasedCodecConformance
 from minga.testing.collectives import CollectiveConformance
 from minga.testing.strategies import (
     DeterministicStrategyConformance,
@@ -22,6 +22,7 @@ __all__ = [
     "CollectiveConformance",
     "DeterministicStrategyConformance",
     "ExactStrategyConformance",
+    "FeedbackCodecConformance",
     "StrategyConformance",
     "TransportConformance",
     "UnbiasedCodecConformance",

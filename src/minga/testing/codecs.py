@@ -22,7 +22,7 @@ from minga.comm.transport import Transport
 from minga.config import fields_of
 from minga.spec import describe, parse
 
-__all__ = ["CodecConformance", "UnbiasedCodecConformance", "assert_right_in_the_mean"]
+__all__ = ["CodecConformance", "FeedbackCodecConformance", "UnbiasedCodecConformance", "assert_right_in_the_mean"]
 
 SHAPES = ((7,), (30, 40), (3,), (16, 3, 3, 3), (1, 5))
 LENGTH = sum(math.prod(shape) for shape in SHAPES)
@@ -139,43 +139,6 @@ class CodecConformance:
 
         return run_threads(len(vectors), body)
 
-    def test_what_is_not_sent_is_owed(self) -> None:
-        codec, stream = self.make(), Stream(SHAPES, seed=6)
-        if not getattr(codec, "feedback", False):
-            pytest.skip("has no error feedback")
-        total, arrived = torch.zeros(2, LENGTH, dtype=torch.float64)
-        for seed in range(50):
-            vector = self._summable(seed)
-            total += vector
-            arrived += _sent(codec, vector, stream)
-        assert stream.residual is not None
-        assert stream.count == 50
-        self._assert_same(arrived + stream.residual, total)
-
-    def test_what_is_not_sent_is_owed_by_each_rank(self) -> None:
-        codec = self.make()
-        if not getattr(codec, "feedback", False):
-            pytest.skip("has no error feedback")
-        streams = [Stream(SHAPES, seed=6, rank=rank) for rank in range(4)]
-        total, arrived = torch.zeros(2, LENGTH, dtype=torch.float64)
-        for turn in range(10):
-            vectors = [self._summable(4 * turn + rank) for rank in range(4)]
-            total += torch.stack(vectors).sum(0) / 4
-            arrived += self._mean(vectors, streams)[0]
-        for stream in streams:
-            assert stream.residual is not None
-            arrived += stream.residual / 4
-        self._assert_same(arrived, total)
-
-    def _summable(self, seed: int) -> Tensor:
-        """Whole numbers, whose sums have no error, where a codec must be exact."""
-        vector = _random(LENGTH, torch.float64, seed)
-        return (vector * 1000).round() if self.exact else vector
-
-    def _assert_same(self, found: Tensor, expected: Tensor) -> None:
-        tolerance = 0.0 if self.exact else 1e-12
-        torch.testing.assert_close(found, expected, rtol=tolerance, atol=50 * tolerance)
-
     def test_differences_arrive_in_the_end(self) -> None:
         codec, vector = self.make(), _random(LENGTH, torch.float64)
         sender = PublicCopy(torch.zeros_like(vector), codec, Stream(SHAPES, seed=7))
@@ -199,6 +162,42 @@ class CodecConformance:
         assert cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}("), "say what it does, and the paper"
         undocumented = [name for name, _, _, about in fields_of(cls) if not about]
         assert not undocumented, f"a line under each field, please: {undocumented}"
+
+
+class FeedbackCodecConformance(CodecConformance):
+    """For codecs with error feedback: nothing is lost."""
+
+    def test_what_is_not_sent_is_owed(self) -> None:
+        codec, stream = self.make(), Stream(SHAPES, seed=6)
+        total, arrived = torch.zeros(2, LENGTH, dtype=torch.float64)
+        for seed in range(50):
+            vector = self._summable(seed)
+            total += vector
+            arrived += _sent(codec, vector, stream)
+        assert stream.residual is not None
+        assert stream.count == 50
+        self._assert_same(arrived + stream.residual, total)
+
+    def test_what_is_not_sent_is_owed_by_each_rank(self) -> None:
+        streams = [Stream(SHAPES, seed=6, rank=rank) for rank in range(4)]
+        total, arrived = torch.zeros(2, LENGTH, dtype=torch.float64)
+        for turn in range(10):
+            vectors = [self._summable(4 * turn + rank) for rank in range(4)]
+            total += torch.stack(vectors).sum(0) / 4
+            arrived += self._mean(vectors, streams)[0]
+        for stream in streams:
+            assert stream.residual is not None
+            arrived += stream.residual / 4
+        self._assert_same(arrived, total)
+
+    def _summable(self, seed: int) -> Tensor:
+        """Whole numbers, whose sums have no error, where a codec must be exact."""
+        vector = _random(LENGTH, torch.float64, seed)
+        return (vector * 1000).round() if self.exact else vector
+
+    def _assert_same(self, found: Tensor, expected: Tensor) -> None:
+        tolerance = 0.0 if self.exact else 1e-12
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=50 * tolerance)
 
 
 class UnbiasedCodecConformance(CodecConformance):
