@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -120,3 +122,27 @@ def test_models_that_can_not_be_trained() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     with pytest.raises(WorkloadError, match=r"does not know 2 parameters.*1\.weight"):
         Replica(model, torch.optim.SGD(model[0].parameters(), lr=0.1))
+
+
+def test_steps_alone_are_longer_where_the_optimizer_divides_by_noise() -> None:
+    def moved(make: Any, peers: int) -> float:
+        model = nn.Linear(4, 1).double()
+        replica = Replica(model, make(model.parameters()))
+        replica.peers = peers
+        before = replica.parameters.clone()
+        replica.gradients.fill_(3.0)
+        replica.update_alone()
+        return float((before - replica.parameters).mean())
+
+    adam, sgd = (lambda p: torch.optim.Adam(p, lr=0.1)), (lambda p: torch.optim.SGD(p, lr=0.1))
+    assert moved(adam, 4) == pytest.approx(2 * moved(adam, 1))
+    assert moved(sgd, 4) == pytest.approx(moved(sgd, 1)) == pytest.approx(0.3)
+
+
+def test_a_replica_without_samples_does_not_move_alone() -> None:
+    model = nn.Linear(4, 1)
+    replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    replica.fill, before = 0.0, replica.parameters.clone()
+    replica.gradients.fill_(3.0)
+    replica.update_alone()
+    assert torch.equal(replica.parameters, before)

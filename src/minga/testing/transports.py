@@ -207,6 +207,18 @@ class TransportConformance:
         with pytest.raises(PeerTimeout, match="rank 1"):
             self.run(2, body, timeout_seconds=0.5)
 
+    def test_a_peer_that_fails_ends_a_gathering(self) -> None:
+        def body(comm: Transport) -> None:
+            comm.all_gather([torch.zeros(10) for _ in range(2)])
+            if comm.rank == 1:
+                raise ZeroDivisionError("rank 1 breaks")
+            with pytest.raises(PeerLost, match="rank 1") as lost:
+                comm.all_gather([torch.zeros(10) for _ in range(2)])
+            assert not isinstance(lost.value, PeerTimeout), "it is told, not waited for"
+
+        with pytest.raises(ZeroDivisionError):
+            self.run(2, body, timeout_seconds=5.0)
+
     def test_a_receive_that_was_cancelled_disturbs_nobody(self) -> None:
         def body(comm: Transport) -> float:
             value = torch.full((3,), float(comm.rank))
