@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from minga import Cluster, Experiment, Training
-from minga.codecs import Int8, Plain, PowerSGD, Stream
+from minga.codecs import Int8, Plain, PowerSGD, Sign, Stream
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_ranks
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Pending, Transport
@@ -18,7 +18,7 @@ from minga.measure.recorder import Recorder
 from minga.replica import Replica
 from minga.spec import parse
 from minga.strategies import Adaptive, LocalSGD, Strategy
-from minga.strategies.rungs import Conditions, Rung, choose
+from minga.strategies.rungs import Conditions, Rung, choose, rivals
 from minga.testing import train_in_threads
 from minga.testing.problems import blobs
 from minga.train import train
@@ -115,6 +115,7 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     rungs = [
         Rung(Plain(), stream, stream, bytes=1_600_000, hops=1, work_seconds=0.0, fidelity=1.0),
         Rung(Int8(), stream, stream, bytes=400_000, hops=1, work_seconds=0.002, fidelity=0.999),
+        Rung(Sign(), stream, stream, bytes=64_000, hops=1, work_seconds=0.002, fidelity=0.5),
         Rung(PowerSGD(rank=4), stream, stream, bytes=60_000, hops=2, work_seconds=0.002, fidelity=0.6),
         Rung(PowerSGD(rank=1), stream, stream, bytes=15_000, hops=2, work_seconds=0.001, fidelity=0.3),
     ]
@@ -122,12 +123,14 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
     def chosen(megabits: float, budget: float = 2.0, step: float = 0.025, hop: float = 0.001) -> int:
         return choose(rungs, Conditions(step, 8e-6 / megabits, hop), budget, overhead=0.05)
 
-    assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 2, 3]
-    assert chosen(0.01) == 3, "none is quick enough: the quickest"
+    assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 3, 4]
+    assert chosen(0.01) == 4, "none is quick enough: the quickest"
     assert chosen(1000, hop=0.1) == 1, "fewer hops where hops are what counts"
     assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
-    rungs[2].fidelity = 0.2
-    assert chosen(20) == 3, "the one that carries most, not the largest"
+    rungs[3].fidelity = 0.2
+    assert chosen(20) == 2, "the family that carries most"
+    at = {megabits: rivals(rungs, Conditions(0.025, 8e-6 / megabits, 0.001), 2.0, 0.05) for megabits in (1000, 20, 3)}
+    assert at == {1000: [], 20: [2, 3], 3: []}, "measured only where there is something to decide"
     assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 3
     assert rungs[1].period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == 7, "packet by packet"
 

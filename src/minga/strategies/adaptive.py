@@ -18,7 +18,7 @@ from minga.replica import Replica
 from minga.spec import describe
 from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
-from minga.strategies.rungs import Conditions, Rung, choose
+from minga.strategies.rungs import Conditions, Rung, choose, rivals
 
 __all__ = ["Adaptive"]
 
@@ -32,9 +32,10 @@ _LADDER: tuple[Codec, ...] = (
     Sign(),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
-# The exchanges before which the forms are measured on what there is to send. The first times find out what kind of
-# movements there are, the later ones follow them; PowerSGD gets better with each.
-_MEASURED = {1, 2, 3, 5, 8, *(16 * 2**power for power in range(40))}
+# The exchanges before which forms that compete are measured on what there is to send, besides their first times, which
+# find out what kind of movements there are: PowerSGD gets better with each.
+_MEASURED = {2**power for power in range(5, 40)}
+_FIRST_TIMES = 3
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
 
@@ -161,6 +162,8 @@ class _Pilot:
     seconds_per_byte: float
     last_step: float
     hop_seconds: float = 0.0
+    rivals: list[int] = field(default_factory=list)
+    """The forms among which measuring decides."""
     period: int = 1
     """Fewest steps between the beginnings of two exchanges."""
     began: int = 0
@@ -187,10 +190,14 @@ class _Pilot:
 
     def fidelities(self) -> list[float]:
         """How much of the movement under way each form would carry; measured now and then, as that takes time."""
-        exchanges = self.used.total()
-        if self.movement.moved is not None and exchanges in _MEASURED:
-            return [rung.measure(self.movement.moved) for rung in self.rungs]
-        return [rung.fidelity for rung in self.rungs]
+        moved, again = self.movement.moved, self.used.total() in _MEASURED
+        assert moved is not None
+        return [
+            rung.measure(moved)
+            if index in self.rivals and (again or rung.measurements < _FIRST_TIMES)
+            else rung.fidelity
+            for index, rung in enumerate(self.rungs)
+        ]
 
     def learn(self, conditions: Conditions, budget: float, overhead: float) -> None:
         """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""
@@ -202,4 +209,5 @@ class _Pilot:
         wire = max(seconds - self.rung.hops * self.hop_seconds, 0.1 * seconds)
         self.seconds_per_byte += (1 - _INERTIA) * (wire / self.rung.bytes - self.seconds_per_byte)
         self.rung = self.rungs[choose(self.rungs, conditions, budget, overhead)]
+        self.rivals = rivals(self.rungs, conditions, budget, overhead)
         self.period = self.rung.period(conditions, overhead)

@@ -17,12 +17,12 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 
-__all__ = ["Conditions", "Rung", "choose"]
+__all__ = ["Conditions", "Rung", "choose", "rivals"]
 
 # What a byte that is sent and one that is received cost on the core that trains, seen in a laboratory on two cores: on
 # a link of 1 Gbit/s, where the kernel moves 64 kB at a time, and on one of 100 Mbit/s, packet by packet. Elsewhere a
 # guess.
-_FAST_SECONDS, _SLOW_SECONDS = 1.5e-9, 1.2e-8
+_FAST_SECONDS, _SLOW_SECONDS = 4e-9, 1.2e-8
 _SLOW_LINK = 2e-8
 # An exchange should not be so laborious that it comes less often than every so many budgets.
 _LONGEST = 3
@@ -44,9 +44,12 @@ class Rung:
     """Encoding and decoding, with a core to itself."""
     fidelity: float = 0.0
     """How much of a movement one exchange carries, 0 to 1, as the ranks have found it."""
+    measurements: int = 0
+    """How often it was measured."""
 
     def measure(self, vector: Tensor) -> float:
         """How much of this vector an exchange would carry: 1 for all of it, 0 for nothing."""
+        self.measurements += 1
         arrived = torch.empty_like(vector)
         self.codec.decode(self.codec.encode_once(vector, self.trial), arrived, self.trial)
         size = float(vector.norm())
@@ -77,13 +80,24 @@ class Conditions:
 
 def choose(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> int:
     """The most faithful rung whose exchanges end within `budget` steps and can be had often; else the quickest one."""
-    seconds = [rung.seconds(conditions) for rung in rungs]
-    fitting = [
-        index
-        for index, rung in enumerate(rungs)
-        if seconds[index] <= budget * conditions.step_seconds
-        and rung.period(conditions, overhead) <= max(1, _LONGEST * budget)
-    ]
+    fitting = _fitting(rungs, conditions, budget, overhead)
     if fitting:
-        return max(fitting, key=lambda index: (rungs[index].fidelity, -index))
-    return min(range(len(rungs)), key=lambda index: seconds[index])
+        return max(fitting, key=lambda index: (rungs[index].codec.faithful, rungs[index].fidelity, -index))
+    return min(range(len(rungs)), key=lambda index: rungs[index].seconds(conditions))
+
+
+def rivals(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> list[int]:
+    """Those among which only measuring can decide; it takes as long as an exchange, so nothing else is measured."""
+    fitting = _fitting(rungs, conditions, budget, overhead)
+    decided = len(fitting) == 1 or any(rungs[index].codec.faithful for index in fitting)
+    return [] if decided else fitting
+
+
+def _fitting(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> list[int]:
+    """Of each family the largest that is quick enough."""
+    largest: dict[type[Codec], int] = {}
+    for index, rung in enumerate(rungs):
+        in_time = rung.seconds(conditions) <= budget * conditions.step_seconds
+        if in_time and rung.period(conditions, overhead) <= max(1, _LONGEST * budget):
+            largest.setdefault(type(rung.codec), index)
+    return list(largest.values())
