@@ -125,13 +125,13 @@ def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
 
     assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 3, 4]
     assert chosen(0.01) == 4, "none is quick enough: the quickest"
-    assert chosen(1000, hop=0.1) == 1, "fewer hops where hops are what counts"
+    assert chosen(1000, hop=0.1) == 2, "fewer hops where hops are what counts"
     assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
     rungs[3].fidelity = 0.2
     assert chosen(20) == 2, "the family that carries most"
     at = {megabits: rivals(rungs, Conditions(0.025, 8e-6 / megabits, 0.001), 2.0, 0.05) for megabits in (1000, 20, 3)}
     assert at == {1000: [], 20: [2, 3], 3: []}, "measured only where there is something to decide"
-    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 3
+    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 4
     assert rungs[1].period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == 7, "packet by packet"
 
 
