@@ -59,7 +59,7 @@ PROBLEMS = {
         name="shakespeare",
         title="Transformer on Shakespeare",
         function="shakespeare",
-        epochs=4,
+        epochs=8,
         total_batch=32,
     ),
 }

@@ -12,6 +12,7 @@ Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections.abc import Iterable, Sequence
@@ -64,6 +65,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bandwidths", nargs="+", type=float, metavar="MBIT", help="default: 10 100 1000")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2")
     parser.add_argument("--contestant", action="append", metavar="STRATEGY", help="of Minga; default: adaptive")
+    parser.add_argument("--one-node-once", action="store_true", help="once for all networks, as it needs none")
+    parser.add_argument("--seeds-of-ddp", nargs="+", type=int, help="for DDP and its hook; default: the same")
     parser.add_argument("--without-ddp", action="store_true", help="leave out DDP and its hook")
     parser.add_argument("--four-nodes", action="store_true", help="only: bytes of four nodes on the slowest network")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
@@ -71,6 +74,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.bandwidths = options.bandwidths or ([10.0] if options.quick else BANDWIDTHS)
     options.seeds = options.seeds or ([0] if options.quick else SEEDS)
+    options.seeds_of_ddp = options.seeds if options.seeds_of_ddp is None else options.seeds_of_ddp
     ours = options.contestant or CONTESTANTS
     options.contestants = ours if options.without_ddp else [DDP, POWERSGD, *ours]
     return options
@@ -97,12 +101,15 @@ def two_nodes(
 
 
 def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
-    """What is measured side by side: all contestants on one network from one seed."""
+    """What is measured side by side: all contestants on one network, or on all of them, from one seed."""
     for seed in options.seeds:
         for problem in problems:
-            for bandwidth in options.bandwidths:
-                yield [cell_of(problem, name, bandwidth, seed) for name in options.contestants]
-            if DDP in options.contestants and FULL_BANDWIDTH not in options.bandwidths:
+            contestants = [n for n in options.contestants if n not in (DDP, POWERSGD) or seed in options.seeds_of_ddp]
+            sittings = [
+                [cell_of(problem, name, bandwidth, seed) for name in contestants] for bandwidth in options.bandwidths
+            ]
+            yield from [list(itertools.chain(*sittings))] if options.one_node_once else sittings
+            if DDP in contestants and FULL_BANDWIDTH not in options.bandwidths:
                 yield [cell_of(problem, DDP, FULL_BANDWIDTH, seed)]
 
 
@@ -123,11 +130,11 @@ def sit(sitting: Sequence[Cell], kept: Kept, turn: int, progress: Progress, task
     if not missing:
         return
     first = missing[0]
-    place = f"{first.problem.name}, {first.bandwidth:g} Mbit/s, seed {first.seed}"
-    progress.update(task, description=f"{place}: one node")
+    progress.update(task, description=f"{first.problem.name}, seed {first.seed}: one node")
     one_node = contest.measure(cell_of(first.problem, SINGLE, first.bandwidth, first.seed))
     progress.advance(task)
     for cell in contest.rotated(missing, turn):
+        place = f"{cell.problem.name}, {cell.bandwidth:g} Mbit/s, seed {cell.seed}"
         progress.update(task, description=f"{place}: {cell.contestant}")
         kept.keep(cell, contest.measure(cell), one_node)
         progress.advance(task)

@@ -72,6 +72,11 @@ class Replica:
         """One for each parameter group, as the optimizer has them now."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
+    @property
+    def optimizer_is_adaptive(self) -> bool:
+        """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
+        return self._whole.adaptive
+
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         """Forward and backward on this rank's share of the batch; `None` for an empty share."""
         self._prepare_gradients()
@@ -113,7 +118,7 @@ class Replica:
         as with gradients that are averaged in every step. SGD has no such trouble.
         """
         if self.fill:  # momentum alone should not move a replica that had no samples
-            self.update(math.sqrt(self.peers) if self._whole.adaptive else 1.0)
+            self.update(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""

@@ -18,7 +18,7 @@ from minga.measure.recorder import Recorder
 from minga.replica import Replica
 from minga.spec import parse
 from minga.strategies import Adaptive, LocalSGD, Strategy
-from minga.strategies.rungs import Conditions, Rung, choose, rivals
+from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
 from minga.testing import train_in_threads
 from minga.testing.problems import blobs
 from minga.train import train
@@ -110,29 +110,74 @@ def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: st
     assert waiting(strategy, 0.8 * 0.16) < 0.2 * control
 
 
-def test_adaptive_takes_the_most_faithful_form_that_is_quick_enough() -> None:
+def ladder() -> list[Rung]:
     stream = Stream(((10,),))
-    rungs = [
-        Rung(Plain(), stream, stream, bytes=1_600_000, hops=1, work_seconds=0.0, fidelity=1.0),
-        Rung(Int8(), stream, stream, bytes=400_000, hops=1, work_seconds=0.002, fidelity=0.999),
-        Rung(Sign(), stream, stream, bytes=64_000, hops=1, work_seconds=0.002, fidelity=0.5),
-        Rung(PowerSGD(rank=4), stream, stream, bytes=60_000, hops=2, work_seconds=0.002, fidelity=0.6),
-        Rung(PowerSGD(rank=1), stream, stream, bytes=15_000, hops=2, work_seconds=0.001, fidelity=0.3),
+    return [
+        Rung(Plain(), stream, stream, bytes=1_600_000, hops=1, work_seconds=0.0005),
+        Rung(Int8(), stream, stream, bytes=400_000, hops=1, work_seconds=0.001),
+        Rung(Sign(), stream, stream, bytes=64_000, hops=1, work_seconds=0.001, fidelity=0.5),
+        Rung(PowerSGD(rank=4), stream, stream, bytes=60_000, hops=2, work_seconds=0.001, fidelity=0.6),
+        Rung(PowerSGD(rank=1), stream, stream, bytes=15_000, hops=2, work_seconds=0.0005, fidelity=0.3),
     ]
 
-    def chosen(megabits: float, budget: float = 2.0, step: float = 0.025, hop: float = 0.001) -> int:
-        return choose(rungs, Conditions(step, 8e-6 / megabits, hop), budget, overhead=0.05)
 
-    assert [chosen(megabits) for megabits in (1000, 100, 20, 3)] == [0, 1, 3, 4]
-    assert chosen(0.01) == 4, "none is quick enough: the quickest"
-    assert chosen(1000, hop=0.1) == 2, "fewer hops where hops are what counts"
-    assert chosen(10, budget=16) == 1, "a larger budget is for more faithful forms"
+def on(megabits: float, *, step: float = 0.025, hop: float = 0.001, labour: float = 1.0) -> Conditions:
+    return Conditions(step, 8e-6 / megabits, hop, labour)
+
+
+def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
+    rungs = ladder()
+
+    def chosen(conditions: Conditions, budget: float = 2.0, overhead: float = 0.05) -> int:
+        return choose(rungs, conditions, budget, overhead)
+
+    assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [1, 3, 3, 4]
+    assert chosen(on(1000), overhead=1.0) == 0, "nothing else counts but bytes on the wire: the whole is there first"
+    assert chosen(on(0.01)) == 4, "none is quick enough: the quickest"
+    assert chosen(on(20, hop=0.02)) == 2, "fewer hops where hops are what counts"
     rungs[3].fidelity = 0.2
-    assert chosen(20) == 2, "the family that carries most"
-    at = {megabits: rivals(rungs, Conditions(0.025, 8e-6 / megabits, 0.001), 2.0, 0.05) for megabits in (1000, 20, 3)}
-    assert at == {1000: [], 20: [2, 3], 3: []}, "measured only where there is something to decide"
-    assert rungs[1].period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == 4
-    assert rungs[1].period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == 7, "packet by packet"
+    assert chosen(on(20)) == 2, "what carries more, though it is larger"
+    assert rungs[2].age(on(20), 0.05) < rungs[3].age(on(20), 0.05)
+
+
+def test_adaptive_changes_the_form_only_for_a_clearly_better_one() -> None:
+    rungs = ladder()
+    conditions = on(20)
+    rungs[2].fidelity = rungs[3].fidelity = 0.6
+    best = choose(rungs, conditions, 2.0, 0.05)
+    other = 5 - best
+    assert {best, other} == {2, 3}
+    assert choose(rungs, conditions, 2.0, 0.05, current=other) == other
+    rungs[best].fidelity = 0.99
+    assert choose(rungs, conditions, 2.0, 0.05, current=other) == best
+
+
+def test_adaptive_measures_what_could_be_better_and_nothing_else() -> None:
+    rungs = ladder()
+    assert worth_measuring(rungs, on(20), 2.0, 0.05) == [2, 3, 4], "if it carried all, each would be the best"
+    assert worth_measuring(rungs, on(3), 2.0, 0.05) == [], "only one is quick enough"
+    assert 0 not in worth_measuring(rungs, on(1000), 2.0, 0.05), "what leaves nothing out is known"
+    rungs[4].fidelity = 0.95
+    assert worth_measuring(rungs, on(20), 2.0, 0.05) == [4]
+
+
+def test_exchanges_are_spaced_out_by_what_they_cost() -> None:
+    whole = ladder()[1]
+    assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(2.6)
+    assert whole.period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == pytest.approx(5.8), "packet by packet"
+    assert whole.period(Conditions(0.025, 0.0, 0.0, labour=2.0), overhead=0.04) == pytest.approx(3.6)
+    assert whole.period(Conditions(10.0, 0.0, 0.0), overhead=0.04) == 1, "not more than one in a step"
+
+
+def test_what_a_form_has_trouble_with_is_measured_too() -> None:
+    shapes = ((20, 30),)
+    stream = Stream(shapes)
+    rung = Rung(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
+    vectors = torch.randn(6, 600, generator=torch.Generator().manual_seed(0))
+    fresh = [rung.measure(vector, first=True) for vector in vectors]
+    in_a_row = [rung.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
+    assert in_a_row[-1] < 0.7 * fresh[-1], "what is left out accumulates until it is the larger part"
+    assert rung.measure(torch.zeros(600), first=True) == 1.0
 
 
 def test_adaptive_goes_on_for_those_who_are_slower() -> None:
@@ -156,6 +201,7 @@ def test_adaptive_goes_on_for_those_who_are_slower() -> None:
         ("diloco:period=4,fragments=5", "at most the period"),
         ("diloco:outer_momentum=1", "below 1"),
         ("adaptive:budget=0", "between 0.5"),
+        ("adaptive:overhead=2", "between 0.001"),
     ],
 )
 def test_what_cannot_be_is_refused(text: str, words: str) -> None:

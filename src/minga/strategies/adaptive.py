@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from minga.replica import Replica
 from minga.spec import describe
 from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
-from minga.strategies.rungs import Conditions, Rung, choose, rivals
+from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
 
 __all__ = ["Adaptive"]
 
@@ -32,24 +33,32 @@ _LADDER: tuple[Codec, ...] = (
     Sign(),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
-# The exchanges before which forms that compete are measured on what there is to send, besides their first times, which
-# find out what kind of movements there are: PowerSGD gets better with each.
-_MEASURED = {2**power for power in range(5, 40)}
-_FIRST_TIMES = 3
+# The exchanges before which forms that might be the best are measured on what there is to send, some in a row: at
+# first, to find out what kind of movements there are, and seldom later on.
+_IN_A_ROW = 4
+_FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
+_OVERHEAD, _OVERHEAD_OF_ADAM = 0.03, 0.08
+# How often each form is tried out at the start; the quickest time counts.
+_TRIALS = 3
+# Besides encoding and decoding, the parameters are gone through about so often in an exchange.
+_PASSES = 6
+# What is told of the work of an exchange is believed up to here; an interruption would make it many times as long.
+_MOST_LABOUR = 5.0
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Strategy):
-    """Averages in the background, in the most faithful form that hides behind computing; nobody ever waits.
+    """Averages in the background, in the form that brings the freshest news without slowing computing; nobody waits.
 
     Every replica trains on; its movement since the last averaging is exchanged meanwhile, and when the mean is there
     it takes the movement's place (see `local_sgd` with overlap). The next exchange begins when the last has ended, so
     the period follows the network by itself, also when it changes. With each exchange the ranks tell each other how
-    long a step and a byte take, and choose the form of the next one: whole numbers, 16 bits, 8, 1, or PowerSGD of some
-    rank; of those that arrive within `budget` steps the one that carries most of a movement, which is measured now and
-    then. A peer that fails is missed at the next exchange.
+    long a step, a byte and encoding take, and choose the form of the next one: whole numbers, 16 bits, 8, 1, or
+    PowerSGD of some rank; of those that arrive within `budget` steps the one by which the others know soonest all that
+    a replica has learnt: small forms come more often, but leave something out, and how much is measured now and then.
+    A peer that fails is missed at the next exchange.
     """
 
     replicas_differ: ClassVar[bool] = True
@@ -58,13 +67,15 @@ class Adaptive(Strategy):
     """The accuracy budget: how many steps late news of the others may be. If no form of exchange is as quick, the
     quickest is taken: later news, but nobody waits."""
 
-    overhead: float = 0.03
-    """The part of computing time that encoding and decoding may take; exchanges are spaced out accordingly."""
+    overhead: float | None = None
+    """The part of computing time that exchanges may take from it; they are spaced out accordingly. By default 0.03, for
+    Adam and its relatives 0.08: they make steps of the same length however noisy gradients are, so their replicas part
+    sooner."""
 
     def check(self) -> None:
         if not 0.5 <= self.budget <= 1000:
             raise FieldError(("budget",), f"should be between 0.5 and 1000 steps, not {self.budget:g}")
-        if not 0.001 <= self.overhead <= 1:
+        if self.overhead is not None and not 0.001 <= self.overhead <= 1:
             raise FieldError(("overhead",), f"should be between 0.001 and 1, not {self.overhead:g}")
         refuse_momentum_correction(self.codec)
 
@@ -76,23 +87,29 @@ class Adaptive(Strategy):
         seconds_per_byte = (comm.now() - began) / replica.parameters.nbytes
         codecs = _LADDER if isinstance(self.codec, Plain) else (self.codec,)
         rungs = [self._rung(codec, replica, comm) for codec in codecs]
+        overhead = self.overhead or (_OVERHEAD_OF_ADAM if replica.optimizer_is_adaptive else _OVERHEAD)
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):
             rung.work_seconds = seconds / comm.size
         movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
         # The first exchange, before anything is known of the network, is the smallest.
-        replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, seconds_per_byte, last_step=comm.now())
+        replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, overhead, seconds_per_byte, last_step=comm.now())
 
     def _rung(self, codec: Codec, replica: Replica, comm: Transport) -> Rung:
         """Try a codec out on a vector like those that it will get."""
         stream = self.stream(replica, f"movement as {codec!r}")
         trial = self.stream(replica, f"trial of {codec!r}")
         vector = torch.randn(replica.parameters.numel(), generator=stream.shared_generator()).to(replica.parameters)
-        began = comm.now()
-        encoded = codec.encode(vector, trial)
-        for _ in range(comm.size):
-            codec.decode(encoded, vector, trial)
-        work = comm.now() - began
+        work = math.inf
+        for _ in range(_TRIALS):
+            trial.residual = None
+            began = comm.now()
+            encoded = codec.encode(vector, trial)
+            for _ in range(comm.size):
+                codec.decode(encoded, vector, trial)
+            for _ in range(_PASSES):
+                vector.mul_(1.0)
+            work = min(work, comm.now() - began)
         trial.residual = None
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
@@ -106,14 +123,15 @@ class Adaptive(Strategy):
         pilot.stepped(comm.now())
         if pilot.pending is not None and pilot.pending.done:
             self._complete(replica, comm, pilot)
-        if pilot.pending is None and replica.step - pilot.began >= pilot.period:
+        if pilot.pending is None and replica.step >= pilot.due:
             self._begin(replica, comm, pilot)
 
     def _begin(self, replica: Replica, comm: Transport, pilot: _Pilot, *, finished: bool = False) -> None:
-        rung = pilot.rung
+        rung, began = pilot.rung, comm.now()
         communicate = pilot.movement.prepare(replica.parameters, comm, ring, rung.codec, rung.stream)
-        pilot.began = replica.step
-        told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds)
+        pilot.work_seconds = comm.now() - began
+        pilot.begun(replica.step)
+        told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds, pilot.labour)
         word = torch.tensor([*told, *pilot.fidelities()], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
@@ -128,14 +146,15 @@ class Adaptive(Strategy):
     def _complete(self, replica: Replica, comm: Transport, pilot: _Pilot) -> None:
         assert pilot.pending is not None and pilot.word is not None
         pilot.pending.wait()
-        pilot.pending = None
+        pilot.pending, began = None, comm.now()
         pilot.movement.complete(replica.parameters)
+        pilot.worked(comm.now() - began)
         pilot.late[replica.step - pilot.began] += 1
-        finished, step, byte, hop, *fidelities = (pilot.word / comm.size).tolist()
+        finished, step, byte, hop, labour, *fidelities = (pilot.word / comm.size).tolist()
         pilot.all_finished = finished == 1.0
         for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
             rung.fidelity = fidelity
-        pilot.learn(Conditions(step, byte, hop), self.budget, self.overhead)
+        pilot.learn(Conditions(step, byte, hop, labour), self.budget)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""
@@ -159,20 +178,29 @@ class _Pilot:
     rung: Rung
     """The form of the exchange under way, or of the next one."""
     movement: Movement
+    overhead: float
     seconds_per_byte: float
     last_step: float
     hop_seconds: float = 0.0
-    rivals: list[int] = field(default_factory=list)
-    """The forms among which measuring decides."""
-    period: int = 1
-    """Fewest steps between the beginnings of two exchanges."""
+    worth_measuring: list[int] = field(default_factory=list)
+    """The forms that might be the best, if they carry enough."""
+    measured: list[int] = field(default_factory=list)
+    """Those of them that are being measured, some times in a row."""
+    labour: float = 2.0
+    """How much longer the work of an exchange takes than it did when it was tried out."""
+    period: float = 1.0
+    """Fewest steps between the beginnings of two exchanges, on average."""
     began: int = 0
     """The step after which the last exchange began."""
+    due: float = 1.0
+    """The step after which the next one may begin."""
     all_finished: bool = False
     word: Tensor | None = None
     """What the ranks tell each other with an exchange; afterwards the sum of it."""
     seconds: tuple[float, float] = (0.0, 0.0)
     """Of the last exchange: until all were there, and after that."""
+    work_seconds: float = 0.0
+    """Of encoding in the exchange under way."""
     pending: Pending | None = field(default=None, repr=False)
     steps: deque[float] = field(default_factory=lambda: deque(maxlen=15))
     hops: deque[float] = field(default_factory=lambda: deque(maxlen=15))
@@ -188,18 +216,30 @@ class _Pilot:
         self.steps.append(now - self.last_step)
         self.last_step = now
 
+    def begun(self, step: int) -> None:
+        self.began = step
+        self.due = max(self.due + self.period, step + 1)
+
+    def worked(self, seconds: float) -> None:
+        """Decoding has taken `seconds`. Communication may be among it where more than two ranks add up on the way."""
+        ratio = (self.work_seconds + seconds) / self.rung.work_seconds
+        self.labour += (1 - _INERTIA) * (min(ratio, _MOST_LABOUR) - self.labour)
+
     def fidelities(self) -> list[float]:
         """How much of the movement under way each form would carry; measured now and then, as that takes time."""
-        moved, again = self.movement.moved, self.used.total() in _MEASURED
+        moved, exchange = self.movement.moved, self.used.total()
         assert moved is not None
+        begun = max((first for first in _FIRST_OF_ROW if first <= exchange), default=exchange + 1)
+        if not begun <= exchange < begun + _IN_A_ROW:
+            return [rung.fidelity for rung in self.rungs]
+        if exchange == begun:
+            self.measured = self.worth_measuring
         return [
-            rung.measure(moved)
-            if index in self.rivals and (again or rung.measurements < _FIRST_TIMES)
-            else rung.fidelity
+            rung.measure(moved, first=exchange == begun) if index in self.measured else rung.fidelity
             for index, rung in enumerate(self.rungs)
         ]
 
-    def learn(self, conditions: Conditions, budget: float, overhead: float) -> None:
+    def learn(self, conditions: Conditions, budget: float) -> None:
         """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""
         meeting, seconds = self.seconds
         self.used[describe(self.rung.codec)] += 1
@@ -208,6 +248,7 @@ class _Pilot:
         self.hop_seconds = min(self.hops)
         wire = max(seconds - self.rung.hops * self.hop_seconds, 0.1 * seconds)
         self.seconds_per_byte += (1 - _INERTIA) * (wire / self.rung.bytes - self.seconds_per_byte)
-        self.rung = self.rungs[choose(self.rungs, conditions, budget, overhead)]
-        self.rivals = rivals(self.rungs, conditions, budget, overhead)
-        self.period = self.rung.period(conditions, overhead)
+        current = self.rungs.index(self.rung)
+        self.rung = self.rungs[choose(self.rungs, conditions, budget, self.overhead, current)]
+        self.worth_measuring = worth_measuring(self.rungs, conditions, budget, self.overhead)
+        self.period = self.rung.period(conditions, self.overhead)

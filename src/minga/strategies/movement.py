@@ -36,7 +36,9 @@ class Movement:
     nothing is lost and nothing counts twice, however late the mean arrives.
 
     What a codec has left out will come with a later mean, this replica's part of it counting 1/n. This replica knows
-    its own part already and need not do without it: parameters = anchor + residual / n + what was learnt since.
+    its own part already and need not do without it: parameters = anchor + a share of the residual + what was learnt
+    since. The share is half way between 1/n, what it will count in the end, and 1, what counts of movements that were
+    not exchanged yet; in trials with two replicas it was better than 1/n and than nothing.
     """
 
     part: slice
@@ -121,7 +123,7 @@ class Movement:
 
     def _end(self, own: Tensor) -> None:
         residual = self.stream.residual
-        self.ahead = None if residual is None else residual / self.ranks
+        self.ahead = None if residual is None else residual * (0.5 + 0.5 / self.ranks)
         if self.ahead is not None:
             own.add_(self.ahead)
         self.moved = self.mean = self.pending = self.averaging = None

@@ -7,25 +7,25 @@ The choice is a function of numbers that all ranks have agreed on, so that all m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 
-__all__ = ["Conditions", "Rung", "choose", "rivals"]
+__all__ = ["Conditions", "Rung", "choose", "worth_measuring"]
 
 # What a byte that is sent and one that is received cost on the core that trains, seen in a laboratory on two cores: on
 # a link of 1 Gbit/s, where the kernel moves 64 kB at a time, and on one of 100 Mbit/s, packet by packet. Elsewhere a
 # guess.
 _FAST_SECONDS, _SLOW_SECONDS = 4e-9, 1.2e-8
 _SLOW_LINK = 2e-8
-# An exchange should not be so laborious that it comes less often than every so many budgets.
-_LONGEST = 3
+# What carries nothing at all would be infinitely late.
+_LEAST_FIDELITY = 0.01
+# A change of form costs something too, and estimates are noisy: a new one must be clearly better than the one in use.
+_CLEARLY = 0.85
 
 
 @dataclass
@@ -44,26 +44,44 @@ class Rung:
     """Encoding and decoding, with a core to itself."""
     fidelity: float = 0.0
     """How much of a movement one exchange carries, 0 to 1, as the ranks have found it."""
-    measurements: int = 0
-    """How often it was measured."""
 
-    def measure(self, vector: Tensor) -> float:
-        """How much of this vector an exchange would carry: 1 for all of it, 0 for nothing."""
-        self.measurements += 1
-        arrived = torch.empty_like(vector)
-        self.codec.decode(self.codec.encode_once(vector, self.trial), arrived, self.trial)
-        size = float(vector.norm())
-        return 1 - min(1.0, float(arrived.sub_(vector).norm()) / size) ** 2 if size else 1.0
+    def __post_init__(self) -> None:
+        if self.codec.faithful:
+            self.fidelity = 1.0
+
+    def measure(self, vector: Tensor, *, first: bool) -> float:
+        """How much of this vector an exchange would carry: 1 for all of it, 0 for nothing.
+
+        What is left out is added to the next vector, unless that is the `first` of some: in the long run it is just
+        what a form has trouble with that it has to carry.
+        """
+        before = None if first else self.trial.residual
+        self.trial.residual = None
+        whole = vector if before is None else vector + before
+        self.codec.encode(whole, self.trial)
+        size, left = float(whole.norm()), self.trial.residual
+        return 1 - min(1.0, float(left.norm()) / size) if size and left is not None else 1.0
 
     def seconds(self, conditions: Conditions) -> float:
         """From the beginning of an exchange to its end."""
         wire = self.bytes * conditions.seconds_per_byte + self.hops * conditions.hop_seconds
-        return wire + self.work_seconds
+        return wire + conditions.labour * self.work_seconds
 
-    def period(self, conditions: Conditions, overhead: float) -> int:
-        """The fewest steps between two exchanges for which they take no more than their share of computing."""
+    def period(self, conditions: Conditions, overhead: float) -> float:
+        """The fewest steps between two exchanges, on average, for which they take no more than their share of time."""
         byte = _SLOW_SECONDS if conditions.seconds_per_byte > _SLOW_LINK else _FAST_SECONDS
-        return max(1, math.ceil((self.work_seconds + self.bytes * byte) / (overhead * conditions.step_seconds)))
+        work = conditions.labour * self.work_seconds
+        return max(1.0, (work + self.bytes * byte) / (overhead * conditions.step_seconds))
+
+    def age(self, conditions: Conditions, overhead: float, fidelity: float | None = None) -> float:
+        """How old, in steps, what a replica has learnt is on average when the others have it.
+
+        It waits for the next exchange, half a period on average; a form that carries the part f of what there is leaves
+        the rest to later ones, 1/f - 1 periods more; and an exchange takes a while.
+        """
+        carried = max(self.fidelity if fidelity is None else fidelity, _LEAST_FIDELITY)
+        waiting = self.period(conditions, overhead) * (1 / carried - 0.5)
+        return waiting + self.seconds(conditions) / conditions.step_seconds
 
 
 @dataclass(frozen=True)
@@ -76,28 +94,34 @@ class Conditions:
     """Of the link, seen by one rank."""
     hop_seconds: float
     """For a message without content."""
+    labour: float = 1.0
+    """How much longer work takes in the middle of training than alone: caches are full of the model."""
 
 
-def choose(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> int:
-    """The most faithful rung whose exchanges end within `budget` steps and can be had often; else the quickest one."""
-    fitting = _fitting(rungs, conditions, budget, overhead)
+def choose(
+    rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float, current: int | None = None
+) -> int:
+    """The rung that brings the freshest news, of those whose exchanges end within `budget` steps; else the quickest."""
+    fitting = _fitting(rungs, conditions, budget)
     if fitting:
-        return max(fitting, key=lambda index: (rungs[index].codec.faithful, rungs[index].fidelity, -index))
+        ages = {index: rungs[index].age(conditions, overhead) for index in fitting}
+        freshest = min(ages, key=lambda index: ages[index])
+        return current if current in ages and ages[freshest] > _CLEARLY * ages[current] else freshest
     return min(range(len(rungs)), key=lambda index: rungs[index].seconds(conditions))
 
 
-def rivals(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> list[int]:
-    """Those among which only measuring can decide; it takes as long as an exchange, so nothing else is measured."""
-    fitting = _fitting(rungs, conditions, budget, overhead)
-    decided = len(fitting) == 1 or any(rungs[index].codec.faithful for index in fitting)
-    return [] if decided else fitting
+def worth_measuring(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> list[int]:
+    """Those that might be the best if they carry enough. Measuring takes as long as an exchange, so no others are."""
+    fitting = _fitting(rungs, conditions, budget)
+    if len(fitting) < 2:
+        return []
+    freshest = min(rungs[index].age(conditions, overhead) for index in fitting)
+    return [
+        index
+        for index in fitting
+        if not rungs[index].codec.faithful and rungs[index].age(conditions, overhead, fidelity=1.0) < freshest
+    ]
 
 
-def _fitting(rungs: Sequence[Rung], conditions: Conditions, budget: float, overhead: float) -> list[int]:
-    """Of each family the largest that is quick enough."""
-    largest: dict[type[Codec], int] = {}
-    for index, rung in enumerate(rungs):
-        in_time = rung.seconds(conditions) <= budget * conditions.step_seconds
-        if in_time and rung.period(conditions, overhead) <= max(1, _LONGEST * budget):
-            largest.setdefault(type(rung.codec), index)
-    return list(largest.values())
+def _fitting(rungs: Sequence[Rung], conditions: Conditions, budget: float) -> list[int]:
+    return [i for i, rung in enumerate(rungs) if rung.seconds(conditions) <= budget * conditions.step_seconds]
