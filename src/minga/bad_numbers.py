@@ -3,9 +3,9 @@
     if not all_finite(gradients):
         print(find_bad_number(layout.places, gradients))     # nan in the gradient of 3.weight
 
-A rank with such numbers sends them on, in whatever form its gradients travel; so their mean is no number either, and every
-rank that averages with it leaves out the step, without another message. Where each rank has steps of its own, it alone
-leaves them out.
+A rank with such numbers sends them on, in whatever form its gradients travel; so their mean is no number either, and
+every rank that averages with it leaves out the step, without another message. Where each rank has steps of its own, it
+alone leaves them out.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class BadSteps:
         if self.in_a_row < self.limit:
             return
         if bad is None:  # another rank has more to say
-            raise PeerLost(f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's bad numbers")
+            raise PeerLost(
+                f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's bad numbers"
+            )
         listed = ", ".join(f"{rate:g}" for rate in rates)
         raise DivergedError(
             f"{bad} on rank {rank} at step {step}, and none of {self.in_a_row} steps in a row could be used. "

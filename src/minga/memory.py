@@ -3,10 +3,10 @@
     memory = remember(replica.state)
     replica.state = recall(memory, replica.state, kinds={"Movement": Movement})
 
-Numbers, strings, tensors, random generators, lists, tuples, dictionaries and dataclasses of these are kept by themselves,
-with what is the same object in two places staying one. Of other objects those are kept whose class says which attributes
-count (`remembers`); they are put back into the object that is there already. Nothing is imported, called or executed
-because a memory says so: dataclasses are looked up by name among those that the reader offers.
+Numbers, strings, tensors, random generators, lists, tuples, dictionaries and dataclasses of these are kept by
+themselves, with what is the same object in two places staying one. Of other objects those are kept whose class says
+which attributes count (`remembers`); they are put back into the object that is there already. Nothing is imported,
+called or executed because a memory says so: dataclasses are looked up by name among those that the reader offers.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class _Writer:
             }
             return {"is": "object", "kind": type(value).__name__, "fields": fields}
         raise UnsupportedError(
-            f"{place} is a {type(value).__name__}, which a checkpoint can't keep: keep tensors, numbers, strings, lists, "
-            "dictionaries or dataclasses of these there, or give its class `remembers`, a tuple of names of attributes"
+            f"{place} is a {type(value).__name__}, which a checkpoint can't keep: keep tensors, numbers, strings, "
+            "lists, dictionaries or dataclasses of these there, or give its class `remembers`, names of attributes"
         )
 
     def _keep(self, tensor: Tensor) -> str:
@@ -203,4 +203,3 @@ class _Reader:
         for name, value in tree["fields"].items():
             read = self.read(value, getattr(existing, name, None), f"{place}.{name}")
             object.__setattr__(made, name, read)
-

@@ -234,7 +234,8 @@ class Replica:
     def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
         """Go on with such a state; what is of a part only is for the shard that will be made of that part."""
         self._whole.restore(pieces)
-        self._pieces_of_shard = list(pieces)
+        partial = sum(piece.stop - piece.start for piece in pieces) < self.layout.length
+        self._pieces_of_shard = list(pieces) if partial else []
 
     def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
         return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)

@@ -40,7 +40,7 @@ def _check(experiment: Experiment) -> None:
 
 
 def go_on(directory: Path, experiment: Experiment | None = None, view: View | None = None) -> Summary:
-    """Go on with a run from its last good checkpoint, as its own experiment says or another one of the same workload."""
+    """Go on with a run from its last good checkpoint, as its own experiment says or another of the same workload."""
     directory = directory.expanduser().resolve()
     if not (directory / "experiment.toml").is_file():
         raise ConfigError(f"{directory} is no directory of a run: it has no experiment.toml")

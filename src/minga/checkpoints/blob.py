@@ -3,8 +3,8 @@
     for piece in pieces_of(tensors, {"minga": text}): file.write(piece)
     tensors, metadata = parse(path.read_bytes())
 
-The format is that of the safetensors library, which reads it back. It is written here because the library either makes a
-second copy of everything in memory or writes files that can be neither synced nor hashed on the way.
+The format is that of the safetensors library, which reads it back. It is written here because the library either makes
+a second copy of everything in memory or writes files that can be neither synced nor hashed on the way.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def pieces_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Ite
     yield struct.pack("<Q", len(text)) + text
     for _, tensor in ordered:
         if tensor.numel():
-            content = memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            content = memoryview(flat.numpy())  # type: ignore[arg-type]
             for start in range(0, len(content), _PIECE):
                 yield content[start : start + _PIECE]
 

@@ -1,8 +1,8 @@
 """Checkpoints on disk: `checkpoints/step-00000123/rank-0.safetensors`, `rank-0.json`, `rank-1...`.
 
 Every rank writes its own part and asks nobody. A file gets its name only when all of it is on the disk, and a part's
-manifest, which has the hash of the rest, comes last. So whatever happens on the way, a checkpoint is whole (all manifests
-are there and every file has its hash) or can be told from one that is.
+manifest, which has the hash of the rest, comes last. So whatever happens on the way, a checkpoint is whole (all
+manifests are there and every file has its hash) or can be told from one that is.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def read_part(checkpoint: Checkpoint, rank: int) -> TrainingState:
     return TrainingState.from_parts(tensors, metadata.get("minga", ""))
 
 
-def write_file(path: Path, pieces: Iterable[bytes | memoryview], reached: Reached = lambda point: None) -> tuple[str, int]:
+def write_file(
+    path: Path, pieces: Iterable[bytes | memoryview], reached: Reached = lambda point: None
+) -> tuple[str, int]:
     """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails."""
     partial = path.with_name(f".{path.name}{_PARTIAL}")
     digest, size = hashlib.sha256(), 0

@@ -17,7 +17,7 @@ _LAST_WORDS = ("failed", "stopped", "finished")
 
 
 def rewind_events(run: Path, checkpoint: Checkpoint) -> None:
-    """Take out of the event files what came after the checkpoint, and the last words of ranks that are to come again."""
+    """Take out of the event files what came after the checkpoint, and the last words of ranks that come again."""
     lines = {path: _read(path) for path in event_files(run)}
     steps: dict[Path, int] = {}
     for path in lines:
@@ -55,6 +55,8 @@ def _time(event: dict[str, Any]) -> float:
 def _end(events: list[tuple[str, dict[str, Any]]], last_step: int) -> float | None:
     """The time of the last event that belongs to this step: its evaluation comes after it."""
     times = [
-        _time(event) for _, event in events if event.get("event") in ("step", "evaluated") and event["step"] <= last_step
+        _time(event)
+        for _, event in events
+        if event.get("event") in ("step", "evaluated") and event["step"] <= last_step
     ]
     return max(times, default=None)

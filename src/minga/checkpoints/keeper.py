@@ -27,7 +27,7 @@ from minga.comm.transport import Transport
 from minga.errors import MingaError, RunStopped
 from minga.experiment import Checkpoints
 from minga.journal import Journal
-from minga.measure.events import CheckpointFailed, Checkpointed
+from minga.measure.events import Checkpointed, CheckpointFailed
 from minga.measure.recorder import Recorder
 from minga.strategies.base import Strategy
 from minga.trainee import Trainee

@@ -1,11 +1,11 @@
 """When to take a checkpoint: at the same step on all ranks that are in step, and without anybody waiting for that.
 
-    moments = Moments(settings, lockstep=True)
-    match moments.after(step, comm.group(range(trainers)), stopping=asked_to_stop()): ...
+    moments = Moments(settings)
+    if moments.after(step, comm.group(range(trainers)), lockstep=True, stopping=asked_to_stop()): ...
 
-Rank 0 has the clock. Every so many steps, about ten times a second, it tells the others in a word of two numbers what to do at
-the next such step, and when the one after that is. The word has all the steps between to arrive, so it is there when
-it is looked for. Ranks that are not in step need no agreement: each looks at its own clock.
+Rank 0 has the clock. Every so many steps, about ten times a second, it tells the others in a word of two numbers what
+to do at the next such step, and when the one after that is. The word has all the steps between to arrive, so it is
+there when it is looked for. Ranks that are not in step need no agreement: each looks at its own clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The optimizer's state as JSON and named tensors, and the mean of several ranks' states.
 
-    listed, tensors = pieces_to(replica.optimizer_state())
-    replica.restore_optimizer(pieces_from(listed, tensors))
+listed, tensors = pieces_to(replica.optimizer_state())
+replica.restore_optimizer(pieces_from(listed, tensors))
 """
 
 from __future__ import annotations

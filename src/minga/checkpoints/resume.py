@@ -1,8 +1,8 @@
 """Finding what a run can go on from, and reading it: each rank its own part, or all of them what they share.
 
-    checkpoint = find_last_good(run)                   # warns of damaged ones; CheckpointError if none is good
-    state = load_own(checkpoint, rank)                 # on as many ranks as before
-    state = load_shared(checkpoint)                    # on another number of them
+checkpoint = find_last_good(run)                   # warns of damaged ones; CheckpointError if none is good
+state = load_own(checkpoint, rank)                 # on as many ranks as before
+state = load_shared(checkpoint)                    # on another number of them
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def load_shared(checkpoint: Checkpoint) -> TrainingState:
         tensors["parameters"] = torch.cat([part.tensors["parameters"] for part in servers])
         pieces = [piece for part in servers for piece in _pieces(part)]
     elif first.facts["replicas_differ"] and len(training) > 1:
-        tensors["parameters"] = _mean([part.tensors.get("contribution", part.tensors["parameters"]) for part in training])
+        tensors["parameters"] = _mean(
+            [part.tensors.get("contribution", part.tensors["parameters"]) for part in training]
+        )
         pieces = mean_of_pieces([_pieces(part) for part in training])
     listed, of_optimizer = pieces_to(pieces)
     return TrainingState({**tensors, **of_optimizer}, {**first.facts, "optimizer": listed, "memory": None})

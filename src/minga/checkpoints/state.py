@@ -1,7 +1,7 @@
 """All that training goes on from, as named tensors and JSON: taken from a rank and put back into it.
 
     state = take(trainee, strategy, comm)                    # copies; training goes on meanwhile
-    put_back(state, trainee, strategy)                       # same rank, same number of ranks: the same bits from then on
+    put_back(state, trainee, strategy)                       # same rank of as many: the same bits from then on
     blob = state.to_bytes(); TrainingState.from_bytes(blob, trainee)      # for another process
 
 Nothing in it is code, and whatever comes in is checked against the receiver's own model before it is used.

@@ -148,7 +148,7 @@ class Strategy(Named, ABC):
         """After a checkpoint was put back, on all ranks, before they go on."""
 
     def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
-        """This rank, which trains, has taken its part of a checkpoint: tell those that serve it, and part if leaving."""
+        """This rank, which trains, has taken its part of a checkpoint: tell those that serve it, part if leaving."""
 
     def contribution(self, replica: Replica) -> Tensor:
         """This rank's part in the mean that all would agree on now, as long as `parameters`."""

@@ -116,9 +116,7 @@ class ParameterServer(Strategy):
     def _push_and_pull(self, replica: Replica, comm: Transport, kind: float) -> None:
         # A server that is told of a share that is no number leaves these gradients out; in step, everybody's.
         bad = kind == _PUSH and replica.bad is not None
-        header = torch.tensor(
-            [kind, math.nan if bad else replica.fill, *replica.learning_rates], dtype=torch.float64
-        )
+        header = torch.tensor([kind, math.nan if bad else replica.fill, *replica.learning_rates], dtype=torch.float64)
         first = comm.size - self.servers
         differences = self.codec.changes_form and kind == _PUSH
         arrivals: list[tuple[Pending, Tensor, PublicCopy | None]] = []
