@@ -47,8 +47,11 @@ def all_finite(vector: Tensor) -> bool:
 
 
 def find_bad_number(places: Sequence[Place], vector: Tensor, start: int = 0) -> BadNumber:
-    """The first layer with a number that is none, in a part of the gradients that begins at `start`."""
-    for place in places:
+    """The last layer with a number that is none, in a part of the gradients that begins at `start`.
+
+    Backward goes from the last layer to the first, and takes such a number along: the last is nearest to its origin.
+    """
+    for place in reversed(places):
         values = vector[place.start - start : place.stop - start]
         wrong = values[~torch.isfinite(values)]
         if len(wrong):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from going_on import experiment_of, train_with_checkpoints
+from torch import Tensor
 
 from minga.checkpoints.files import Checkpoint, list_checkpoints
+from minga.checkpoints.resume import find_last_good
+from minga.errors import RunStopped
 from minga.testing import train_in_threads
 from minga.testing.problems import adam, blobs, sgd_with_momentum
 
@@ -61,8 +66,13 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("optimizer", [sgd_with_momentum, adam])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+MOMENTUM_TOO = ("ring", "local_sgd:period=4,overlap=3", "diloco:period=6", "ps:mode=sync,servers=2")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "optimizer"),
+    [*((strategy, adam) for strategy in STRATEGIES), *((strategy, sgd_with_momentum) for strategy in MOMENTUM_TOO)],
+)
 def test_going_on_gives_the_same_bits(tmp_path: Path, strategy: str, optimizer: Any) -> None:
     experiment = experiment_of(strategy, STRATEGIES[strategy])
     workload = blobs(optimizer=optimizer)
@@ -76,6 +86,67 @@ def test_going_on_gives_the_same_bits(tmp_path: Path, strategy: str, optimizer: 
         assert torch.equal(resumed[rank].replica.parameters, never[rank].parameters), "going on changes training"
     assert resumed[0].replica.step == 30
     assert resumed[0].order.progress == kept[0].order.progress
+
+
+INTERRUPTED = [
+    ("ring", sgd_with_momentum),
+    ("ring", adam),
+    ("ring:codec=(top_k:ratio=0.1)", sgd_with_momentum),
+    ("ring:codec=(power_sgd:rank=1)", sgd_with_momentum),
+    ("local_sgd:period=5,overlap=4,codec=(power_sgd:rank=1)", adam),
+    ("diloco:period=6", adam),
+    ("gossip", adam),
+    ("gossip:algorithm=push_sum", adam),
+    ("ps:mode=sync,servers=2", adam),
+    ("switch:at=10,mode=sync", adam),
+    ("hierarchical:site_size=2", adam),
+]
+
+
+@pytest.mark.parametrize(("strategy", "optimizer"), INTERRUPTED)
+@pytest.mark.parametrize("how", ["asked to stop", "dies"])
+def test_an_interrupted_training_goes_on(tmp_path: Path, strategy: str, optimizer: Any, how: str) -> None:
+    nodes = STRATEGIES[strategy]
+    experiment = experiment_of(strategy, nodes, steps=60)
+    workload = blobs(optimizer=optimizer)
+    never = train_in_threads(experiment, workload)
+    if how == "asked to stop":
+        with pytest.raises(RunStopped):
+            train_with_checkpoints(tmp_path, experiment, workload, stopping=after(15))
+    else:
+        with pytest.raises(ZeroDivisionError):
+            train_with_checkpoints(tmp_path, experiment, dataclasses.replace(workload, loss=dies_after(18 * nodes)))
+    last = find_last_good(tmp_path)
+    if how == "dies":
+        assert last.name in ("step-00000007", "step-00000014")
+    resumed = train_with_checkpoints(tmp_path, experiment, workload, resume=last.name)
+    for rank in range(nodes):
+        assert torch.equal(resumed[rank].replica.parameters, never[rank].parameters)
+
+
+def after(questions: int) -> Callable[[], bool]:
+    """True from the n-th question on."""
+    calls = 0
+
+    def asked() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls >= questions
+
+    return asked
+
+
+def dies_after(calls: int) -> Callable[[Tensor, Tensor], Tensor]:
+    left = calls
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ZeroDivisionError("this rank is gone")
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+    return loss
 
 
 def test_momentum_correction_goes_on_too(tmp_path: Path) -> None:
