@@ -3,8 +3,8 @@
 python benchmarks/checkpoint_cost.py
 
 Turns with a checkpoint and turns without alternate on the same model. The cost of one checkpoint is the difference,
-writing beside training included; relative to a minute of training it is what the default (one a minute) costs. The cost of
-looking for numbers that are none is measured on the same vectors, as a part of a step.
+writing beside training included; relative to a minute of training it is what the default (one a minute) costs. The
+cost of looking for numbers that are none is measured on the same vectors, as a part of a step.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_a_disk_that_fails_does_not_end_training(tmp_path: Path, caplog: pytest.
     trainees = train_with_checkpoints(tmp_path, experiment_of("ring", 2), blobs())
     assert trainees[0].replica.step == 30
     failed = events(tmp_path, 0, "checkpoint_failed")
-    assert [event["checkpoint"] for event in failed][0] == "step-00000007"
+    assert failed[0]["checkpoint"] == "step-00000007"
     assert "Error" in failed[0]["message"]
     assert "could not keep checkpoint step-00000007" in caplog.text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from minga.checkpoints.moments import LAST_MOMENT, Moments, Verdict
@@ -53,7 +55,7 @@ def test_by_time_all_ranks_take_the_same_steps_though_their_clocks_differ(ranks:
     assert all(each == found[0] for each in found)
     steps = list(found[0])
     assert 4 <= len(steps) <= 5  # 5 seconds of rank 0's clock, and a little later each time
-    gaps = [later - earlier for earlier, later in zip(steps, steps[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
     assert all(100 <= gap <= 140 for gap in gaps)
 
 
