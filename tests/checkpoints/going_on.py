@@ -23,8 +23,8 @@ from minga.workload import Workload
 class PatientKeeper(DiskKeeper):
     """Waits until each checkpoint is written: steps are too short here, and a newer one would take its place."""
 
-    def _submit(self, part: Part) -> None:
-        super()._submit(part)
+    def _submit(self, part: Part, *, best: bool = False) -> None:
+        super()._submit(part, best=best)
         assert self._writer.wait(20)
 
 

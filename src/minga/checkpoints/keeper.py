@@ -88,6 +88,8 @@ class DiskKeeper(Keeper):
         self._untried: Part | None = None
         """The last one, until a step from there on has shown that it is good."""
         self._best: float | None = None
+        self._best_part: Part | None = None
+        """The best so far, if it is not written yet."""
         self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
         metrics = list(trainee.workload.metrics)
         self._metric = metrics[0] if metrics else "loss"
@@ -105,6 +107,7 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._submit_best()
         if self._untried is not None and error is None:
             self._submit(self._untried)
         self._writer.close()
@@ -155,8 +158,11 @@ class DiskKeeper(Keeper):
                 self._best = value
             if verdict is Verdict.STOP:
                 self._leave(lockstep, value)
-            elif (verdict is Verdict.CHECKPOINT or better) and good:
+            elif verdict is Verdict.CHECKPOINT and good:
                 self._untried = self._take(self._moment(lockstep), value, leaving=False)
+            elif better and good:
+                # Evaluations may come often. The best waits in memory for the next checkpoint, or for the end.
+                self._best_part = self._take(self._moment(lockstep), value, leaving=False)
 
     def _is_better(self, value: float) -> bool:
         if self._best is None:
@@ -211,8 +217,15 @@ class DiskKeeper(Keeper):
         self._writer.wait()
         raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._trainee.replica.step}")
 
-    def _submit(self, part: Part) -> None:
-        self._writer.submit(part)
+    def _submit(self, part: Part, *, best: bool = False) -> None:
+        if not best:
+            self._submit_best()
+        self._writer.submit(part, best=best)
+
+    def _submit_best(self) -> None:
+        if self._best_part is not None:
+            part, self._best_part = self._best_part, None
+            self._submit(part, best=True)
 
     def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
         self.last_written = name

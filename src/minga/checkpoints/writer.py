@@ -105,15 +105,17 @@ class CheckpointWriter:
         self._failed = failed
         self._reached = reached
         self._changed = threading.Condition()
-        self._waiting: Part | None = None
+        self._waiting: dict[bool, Part] = {}
+        """At most one that is the best, and one that is not."""
         self._writing = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, part: Part) -> None:
-        """Have it written soon, instead of one that still waits."""
+    def submit(self, part: Part, *, best: bool = False) -> None:
+        """Have it written soon, instead of one of its kind that still waits; parts must come in their order."""
         with self._changed:
-            self._waiting = part
+            self._waiting.pop(best, None)
+            self._waiting[best] = part
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="minga-checkpoints", daemon=True)
                 self._thread.start()
@@ -122,7 +124,7 @@ class CheckpointWriter:
     def wait(self, seconds: float | None = None) -> bool:
         """Until nothing is to be written any more; False if that takes longer."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._waiting is None and not self._writing, timeout=seconds)
+            return self._changed.wait_for(lambda: not self._waiting and not self._writing, timeout=seconds)
 
     def close(self, seconds: float | None = None) -> bool:
         """Write what is left, then end; False if that takes longer than `seconds`."""
@@ -137,10 +139,10 @@ class CheckpointWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting is not None or self._closed)
-                part, self._waiting = self._waiting, None
-                if part is None:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
                     return
+                part = self._waiting.pop(next(iter(self._waiting)))  # what has waited longest
                 self._writing = True
             try:
                 self._write(part)
