@@ -9,8 +9,9 @@ import torch
 from going_on import experiment_of, train_with_checkpoints
 
 from minga.checkpoints.files import Checkpoint, list_checkpoints
-from minga.checkpoints.resume import load_shared
+from minga.checkpoints.resume import find_last_good, load_shared
 from minga.checkpoints.state import TrainingState
+from minga.errors import RunStopped
 from minga.strategies import Gossip
 from minga.testing.problems import adam, blobs
 
@@ -95,18 +96,33 @@ def test_where_replicas_differ_the_mean_goes_on(tmp_path: Path, strategy: Gossip
     torch.testing.assert_close(load_shared(checkpoint).tensors["parameters"], vectors.mean(0))
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "adaptive",
-        "adaptive:codec=(int8:feedback=true,rounding=nearest)",
-        "ps:mode=async",
-        "ps:mode=async,servers=2,codec=half",
-        "ps:mode=ssp,staleness=2",
-        "gossip:algorithm=asynchronous",
-        "switch:at=10",
-    ],
-)
+LEFT_TO_TIME = [
+    "adaptive",
+    "adaptive:codec=(int8:feedback=true,rounding=nearest)",
+    "ps:mode=async",
+    "ps:mode=async,servers=2,codec=half",
+    "ps:mode=ssp,staleness=2",
+    "gossip:algorithm=asynchronous",
+    "switch:at=10",
+]
+
+
+@pytest.mark.parametrize("strategy", LEFT_TO_TIME)
+def test_they_stop_when_asked_to_and_go_on(tmp_path: Path, strategy: str) -> None:
+    workload = blobs(optimizer=adam)
+    experiment = experiment_of(strategy, 2, every_steps=1000, steps=3000)
+    answers = iter(range(1 << 30))
+    with pytest.raises(RunStopped):
+        train_with_checkpoints(tmp_path, experiment, workload, stopping=lambda: next(answers) > 60)
+    last = find_last_good(tmp_path)
+    assert last.manifest(0).step < 3000
+    shorter = experiment_of(strategy, 2, every_steps=1000, steps=last.manifest(0).step + 30)
+    trainees = train_with_checkpoints(tmp_path, shorter, workload, resume=last.name, session=1)
+    assert trainees[0].replica.step == last.manifest(0).step + 30
+    assert torch.equal(trainees[0].replica.parameters, trainees[1].replica.parameters)
+
+
+@pytest.mark.parametrize("strategy", LEFT_TO_TIME)
 def test_strategies_that_depend_on_time_go_on_too(tmp_path: Path, strategy: str) -> None:
     workload = blobs(optimizer=adam)
     experiment = experiment_of(strategy, 2, every_steps=12, steps=60)

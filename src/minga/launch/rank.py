@@ -32,7 +32,7 @@ __all__ = ["STOPPED", "main", "record_failure"]
 STOPPED = 128 + signal.SIGTERM
 """The exit code of a rank that was asked to stop, and has."""
 
-_asked_to_stop = threading.Event()
+_asked_to_stop: list[int] = []  # no lock, which a second signal might find taken by the first
 
 
 def main(arguments: Mapping[str, Any]) -> int:
@@ -41,7 +41,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     experiment = load(directory / "experiment.toml")
     if experiment.checkpoints.enabled:
         # Who is asked to end takes a checkpoint first, at the end of a step.
-        signal.signal(signal.SIGTERM, lambda *_: _asked_to_stop.set())
+        signal.signal(signal.SIGTERM, lambda number, frame: _asked_to_stop.append(number))
     torch.set_num_threads(experiment.cluster.threads)
     hosted = [_Rank(experiment, directory, rank, arguments) for rank in arguments["ranks"]]
     # The worker is built last, so that no other model draws from its random numbers.
@@ -98,7 +98,7 @@ class _Rank:
             self._recorder,
             resumption=Resumption(Checkpoint(self._directory / "checkpoints" / name)) if name else None,
             session=self._arguments.get("session", 0),
-            stopping=_asked_to_stop.is_set,
+            stopping=lambda: bool(_asked_to_stop),
         )
 
     def run(self) -> None:
