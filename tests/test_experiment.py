@@ -254,7 +254,7 @@ name = "haf"
     [
         pytest.param(UNKNOWN_KEY, 5, "cluster.node", "Did you mean 'nodes'?", id="unknown key"),
         pytest.param(UNKNOWN_TABLE, 2, "trainin", "Did you mean 'training'?", id="unknown table"),
-        pytest.param(UNKNOWN_OUTSIDE, 1, "seed", "unknown key 'seed'; known: cluster,", id="key in the wrong table"),
+        pytest.param(UNKNOWN_OUTSIDE, 1, "seed", "unknown key 'seed'; known: check", id="key in the wrong table"),
         pytest.param(WRONG_TYPE, 6, "cluster.nodes", "valid integer", id="wrong type"),
         pytest.param(WRONG_TYPE_DOTTED, 3, "cluster.nodes", "not 'four'", id="wrong type, dotted key"),
         pytest.param(WRONG_TYPE_INLINE, 2, "cluster.nodes", "not 'four'", id="wrong type, inline table"),

@@ -6,16 +6,19 @@
     │   ├── WorkloadError            the model, the file it comes from, the loss
     │   └── DataError                a data set that is missing or damaged
     └── RunError (RuntimeError)      the run was fine on paper and failed on the way
-        ├── DivergedError            the loss is not a number any more
+        ├── DivergedError            too many steps in a row with numbers that are none
+        ├── CheckpointError          no checkpoint can be gone on from
+        ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
+        ├── ProtocolError            what came from elsewhere is not what it should be
         ├── PortBusy                 somebody else listens on the port that was asked for
         └── UnsupportedError         this transport or device can't do that
 
 The command line prints a `MingaError` as one message without a traceback: usage errors end with exit code 2,
-run errors with 1.
+run errors with 1, a run that was asked to stop with 143.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "CheckpointError",
     "ConfigError",
     "DataError",
     "DivergedError",
@@ -32,8 +36,10 @@ __all__ = [
     "PeerLost",
     "PeerTimeout",
     "PortBusy",
+    "ProtocolError",
     "RankFailed",
     "RunError",
+    "RunStopped",
     "UnsupportedError",
     "UsageError",
     "WorkloadError",
@@ -66,7 +72,15 @@ class RunError(MingaError, RuntimeError):
 
 
 class DivergedError(RunError):
-    """The loss is not a number any more."""
+    """Too many steps in a row had numbers that are none."""
+
+
+class CheckpointError(RunError):
+    """No checkpoint can be gone on from."""
+
+
+class RunStopped(RunError):
+    """Somebody asked the run to stop; what it has learnt is in a checkpoint."""
 
 
 class PeerLost(RunError):
@@ -88,6 +102,10 @@ class RankFailed(RunError):
 
 class LabError(RunError):
     """No lab can be made here, or one is gone."""
+
+
+class ProtocolError(RunError):
+    """What came from another process, or from a file, is not what it should be."""
 
 
 class PortBusy(RunError):

@@ -29,7 +29,7 @@ from minga.spec import Named, describe
 from minga.strategies import AllReduce, Single, Strategy
 from minga.toml_files import load_config
 
-__all__ = ["Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
+__all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +117,10 @@ class Training(Config):
     evaluate_every: int = 1
     """Epochs between evaluations (0: only at the end)."""
 
+    bad_steps_in_a_row: int = 10
+    """The run ends when this many steps in a row have losses or gradients that are no numbers; single ones are left
+    out."""
+
     def check(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise FieldError(("steps",), f"give epochs ({self.epochs}) or steps ({self.steps}), not both")
@@ -132,6 +136,7 @@ class Training(Config):
             "total_batch": 1,
             "seed": 0,
             "evaluate_every": 0,
+            "bad_steps_in_a_row": 1,
         }.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -166,6 +171,33 @@ class Measuring(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoints(Config):
+    """How often a run is kept in a form that it can go on from."""
+
+    kind = "checkpoints"
+
+    enabled: bool = True
+    """Whether any are made."""
+
+    every_seconds: float = 60.0
+    """Time between two checkpoints (0: not by time)."""
+
+    every_steps: int = 0
+    """Steps between two checkpoints (0: not by steps)."""
+
+    keep: int = 2
+    """How many of the last ones stay."""
+
+    keep_best: bool = True
+    """Also keep the one with the best metric at an evaluation, of strategies whose ranks are in step."""
+
+    def check(self) -> None:
+        for name, least in {"every_seconds": 0, "every_steps": 0, "keep": 1}.items():
+            if not least <= getattr(self, name) < float("inf"):
+                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name):g}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment(Config):
     """Workload x cluster x strategy x seed."""
 
@@ -185,6 +217,9 @@ class Experiment(Config):
 
     training: Training = field(default_factory=Training)
     """How long, with which batches, from which seed."""
+
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    """How often the run is kept in a form that it can go on from."""
 
     measuring: Measuring = field(default_factory=Measuring)
     """How the use of processor, memory, network and energy is measured."""

@@ -10,12 +10,13 @@ the process and the counters of interfaces alike.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from minga.bad_numbers import BadSteps
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
-from minga.measure.events import Evaluated, Finished, Serving, Started
+from minga.measure.events import Evaluated, Event, Finished, FoundBadNumbers, Resumed, Serving, Started
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
@@ -40,7 +41,15 @@ def metering_of(experiment: Experiment, rank: int) -> Metering:
 class Journal:
     """One rank's account of a run."""
 
-    def __init__(self, replica: Replica, comm: Transport, recorder: Recorder, metering: Metering | None = None) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        comm: Transport,
+        recorder: Recorder,
+        metering: Metering | None = None,
+        *,
+        bad_steps_in_a_row: int = 10,
+    ) -> None:
         """`metering`: None for nothing but the events of training."""
         self._replica = replica
         self._comm = comm
@@ -49,8 +58,28 @@ class Journal:
         self._interfaces = InterfaceMeter() if self._metering.alone_on_host else None
         self._began = 0.0
         self._waited = 0.0
+        self._before: dict[str, float] = {}
         self._samples = 0
         self._finished = False
+        self._bad = BadSteps(bad_steps_in_a_row)
+        self._resumed: tuple[int, str] | None = None
+
+    def totals(self) -> dict[str, float]:
+        """What has been counted so far, for a checkpoint."""
+        traffic = self._recorder.traffic
+        self._take()
+        return {
+            "seconds": self._comm.now() - self._began,
+            "waited": self._waited,
+            "samples": self._samples,
+            "bytes": traffic.bytes,
+            "messages": traffic.messages,
+        }
+
+    def go_on(self, totals: Mapping[str, float], step: int, checkpoint: str) -> None:
+        """Before `started`: count on from a checkpoint's totals (none on another number of ranks)."""
+        self._before = dict(totals)
+        self._resumed = (step, checkpoint)
 
     def started(self, *, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
         comm = self._comm
@@ -58,9 +87,17 @@ class Journal:
             self._interfaces.resume()
         self._recorder.spans.take()
         self._recorder.traffic.reset()  # handing out the first parameters is not training
-        self._began = comm.now()
-        self._recorder.emit(
-            Started(
+        before = self._before
+        self._recorder.traffic.count(int(before.get("bytes", 0)), int(before.get("messages", 0)))
+        self._samples, self._waited = int(before.get("samples", 0)), before.get("waited", 0.0)
+        self._began = comm.now() - before.get("seconds", 0.0)
+        if self._resumed is not None and self._recorder.has_history:
+            step, checkpoint = self._resumed
+            event: Event = Resumed(
+                time=comm.now(), rank=comm.rank, ranks=comm.size, pid=os.getpid(), step=step, checkpoint=checkpoint
+            )
+        else:
+            event = Started(
                 time=comm.now(),
                 rank=comm.rank,
                 ranks=comm.size,
@@ -71,7 +108,7 @@ class Journal:
                 epochs=epochs,
                 steps=steps,
             )
-        )
+        self._recorder.emit(event)
         self._recorder.flush()
         self._recorder.start_meter(self._metering)
 
@@ -99,6 +136,30 @@ class Journal:
                 traffic.messages,
             )
         )
+
+    def looked_for_bad_numbers(self) -> bool:
+        """After each step: whether it counts; tells of numbers that are none, and ends the run when it is enough."""
+        replica = self._replica
+        bad = replica.bad
+        if bad is None and not replica.skipped:
+            self._bad.in_a_row = 0
+            return True
+        if bad is not None:
+            self._recorder.emit(
+                FoundBadNumbers(
+                    time=self._comm.now(),
+                    rank=self._comm.rank,
+                    step=replica.step,
+                    layer=bad.layer,
+                    value=str(bad.value),
+                    in_a_row=self._bad.in_a_row + 1,
+                )
+            )
+            self._recorder.flush()
+        self._bad.stepped(
+            rank=self._comm.rank, step=replica.step, bad=bad, skipped=replica.skipped, rates=replica.learning_rates
+        )
+        return False
 
     @contextmanager
     def evaluation(self, epoch: float, together: Transport) -> Iterator[dict[str, float]]:

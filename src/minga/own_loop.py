@@ -206,6 +206,7 @@ class OwnLoop:
         finally:
             self._updating = False
         journal.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
+        journal.looked_for_bad_numbers()
         self._serve_if_asked()
 
     def _serve_if_asked(self) -> None:

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from minga.errors import DivergedError, WorkloadError
-from minga.layout import Bucket, Layout
+from minga.bad_numbers import BadNumber, all_finite, find_bad_number
+from minga.errors import WorkloadError
+from minga.layout import Bucket, Layout, Place
 from minga.measure.spans import NO_SPANS, Spans
-from minga.sliced_optimizer import SlicedOptimizer, cut_evenly
+from minga.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
 
 __all__ = ["Replica", "Shard", "trainable"]
 
@@ -52,6 +53,14 @@ class Replica:
         """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
         self.rank = 0
         """For error messages; who is who is the transport's business."""
+        self.bad: BadNumber | None = None
+        """What this rank's own gradients of the step under way have that is no number."""
+        self.skipped = False
+        """Whether the step under way changed nothing, here or on another rank, because of that."""
+        self.served: Shard | None = None
+        """The part of the parameters that this rank holds for others."""
+        self.save: Callable[[int, bool], None] = lambda moment, leaving: None
+        """For ranks that serve: keep a checkpoint of this moment, and leave if asked to."""
         self._tensors = trainable(model)
         self.layout = Layout.of(self._tensors)
         self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
@@ -62,6 +71,7 @@ class Replica:
             self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
         else:
             self._whole = self._slice(self.parameters, self.gradients, 0)
+        self._pieces_of_shard: list[Piece] = []
         self.buckets: list[Bucket] = []
         self.when_ready: Callable[[Bucket], None] | None = None
         """Called with each bucket, in order, as soon as backward has filled it."""
@@ -94,19 +104,31 @@ class Replica:
             )
         self.loss = float(loss.detach())
         if not math.isfinite(self.loss):
-            rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
-            raise DivergedError(
-                f"the loss is {self.loss} on rank {self.rank} at step {self.step}. "
-                f"Lower the learning rate (now {rates}) or look for bad values in the data"
-            )
+            # Whoever averages this with others sees it too, in the place of gradients that mean nothing.
+            self.bad = BadNumber(None, self.loss)
+            self.gradients.fill_(math.nan)
+            return
         if loss.grad_fn is None:
             raise WorkloadError("the loss does not depend on the model: was it detached or computed by no_grad?")
         with self.spans.span("backward"):
             loss.backward()  # type: ignore[no-untyped-call]
+        if not self.buckets:
+            self._look_at(self.layout.places, self.gradients)
+
+    def _look_at(self, places: Sequence[Place], gradients: Tensor) -> None:
+        """Find what is no number among this rank's own gradients."""
+        if self.bad is None and not all_finite(gradients):
+            self.bad = find_bad_number(places, gradients, places[0].start)
 
     def update(self, scale: float = 1.0) -> None:
-        """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`."""
+        """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`.
+
+        Where they are no numbers, on this rank or (as their mean has it) on another, nothing changes.
+        """
         with self.spans.span("update"):
+            if not all_finite(self.gradients):
+                self.skipped = True
+                return
             self._whole.step(self.learning_rates, scale)
 
     def update_alone(self) -> None:
@@ -152,6 +174,7 @@ class Replica:
         while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].complete:
             bucket = self.buckets[self._next_bucket]
             self._next_bucket += 1
+            self._look_at(bucket.places, bucket.gradients)
             if self.when_ready is not None:
                 self.when_ready(bucket)
 
@@ -162,6 +185,7 @@ class Replica:
         self._announce()
 
     def _prepare_gradients(self) -> None:
+        self.bad, self.skipped = None, False
         self.gradients.zero_()
         for (_, tensor), view in zip(self._tensors, self._gradient_views, strict=True):
             if tensor.grad is not view:  # somebody called zero_grad(), which drops them
@@ -202,7 +226,21 @@ class Replica:
         gradients = torch.zeros_like(parameters)
         optimizer = self._slice(parameters, gradients, part.start)
         optimizer.adopt(self._whole)
-        return Shard(parameters, gradients, optimizer, self.learning_rates)
+        optimizer.restore(self._pieces_of_shard)
+        self.served = Shard(part, parameters, gradients, optimizer, self.learning_rates)
+        return self.served
+
+    # --- for checkpoints ----------------------------------------------------------------------------------------
+
+    def optimizer_state(self) -> list[Piece]:
+        """Momentum and the like of all that this rank holds: of the whole vector, or of the part that it serves."""
+        return self._whole.state() if self.served is None else self.served.optimizer_state()
+
+    def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
+        """Go on with such a state; what is of a part only is for the shard that will be made of that part."""
+        self._whole.restore(pieces)
+        partial = sum(piece.stop - piece.start for piece in pieces) < self.layout.length
+        self._pieces_of_shard = list(pieces) if partial else []
 
     def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
         return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)
@@ -213,11 +251,13 @@ class Shard:
 
     def __init__(
         self,
+        part: slice,
         parameters: Tensor,
         gradients: Tensor,
         optimizer: SlicedOptimizer,
         learning_rates: Sequence[float],
     ) -> None:
+        self.part = part
         self.parameters = parameters
         self.gradients = gradients
         self.learning_rates = list(learning_rates)
@@ -233,6 +273,9 @@ class Shard:
         arXiv:2205.10287).
         """
         self._optimizer.step(self.learning_rates, self._optimizer.scale_of_share(share))
+
+    def optimizer_state(self) -> list[Piece]:
+        return self._optimizer.state()
 
 
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

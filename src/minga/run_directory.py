@@ -1,20 +1,23 @@
-"""The directory of a run: `experiment.toml`, `events/`, `logs/`, `model.safetensors`."""
+"""The directory of a run: `experiment.toml`, `events/`, `logs/`, `checkpoints/`, `model.safetensors`."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from minga.errors import ConfigError
+from minga.errors import ConfigError, RunError
 from minga.experiment import Experiment
 from minga.spec import describe
 
-__all__ = ["event_file", "log_file", "make_run_directory", "save_model"]
+__all__ = ["alone_in", "event_file", "log_file", "make_run_directory", "save_model"]
 
 
 def make_run_directory(experiment: Experiment) -> Path:
@@ -37,6 +40,17 @@ def make_run_directory(experiment: Experiment) -> Path:
     (directory / "logs").mkdir()
     (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
     return directory
+
+
+@contextlib.contextmanager
+def alone_in(run: Path) -> Iterator[None]:
+    """While the block lasts nobody else trains in this directory; the kernel ends that with the process."""
+    with (run / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"{run} is being trained by another process; end that first, or wait for it") from None
+        yield
 
 
 def event_file(run: Path, rank: int) -> Path:

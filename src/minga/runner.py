@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
+from minga.checkpoints.history import rewind_events
+from minga.checkpoints.resume import find_last_good, next_session, set_later_aside
 from minga.errors import ConfigError, unknown
-from minga.experiment import Experiment
+from minga.experiment import Experiment, load
 from minga.launch.local import launch_local
 from minga.measure.power import machine_power
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
-from minga.run_directory import make_run_directory
+from minga.run_directory import alone_in, make_run_directory
 from minga.spec import describe
 from minga.user_files import check_file
 from minga.workloads import WORKLOADS
 
-__all__ = ["run"]
+__all__ = ["go_on", "run"]
 
 
 def run(experiment: Experiment, view: View | None = None) -> Summary:
     """Train as the experiment says; what came out. The run's directory has everything else."""
+    _check(experiment)
+    directory = make_run_directory(experiment)
+    with alone_in(directory):
+        return _train(experiment, directory, view or View())
+
+
+def _check(experiment: Experiment) -> None:
     if ".py" in experiment.workload:
         check_file(experiment.workload)
     elif experiment.workload not in WORKLOADS:
         raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
     if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
-    view = view or View()
-    directory = make_run_directory(experiment)
+
+
+def go_on(directory: Path, experiment: Experiment | None = None, view: View | None = None) -> Summary:
+    """Go on with a run from its last good checkpoint, as its own experiment says or another of the same workload."""
+    directory = directory.expanduser().resolve()
+    if not (directory / "experiment.toml").is_file():
+        raise ConfigError(f"{directory} is no directory of a run: it has no experiment.toml")
+    before = load(directory / "experiment.toml")
+    experiment = experiment or before
+    _check(experiment)
+    if experiment.workload != before.workload:
+        raise ConfigError(f"{directory} is a run of {before.workload}, not of {experiment.workload}")
+    if not experiment.checkpoints.enabled:
+        raise ConfigError("checkpoints are turned off: a run that goes on needs them")
+    with alone_in(directory):
+        checkpoint = find_last_good(directory)
+        set_later_aside(directory, checkpoint)
+        rewind_events(directory, checkpoint)
+        if experiment != before:
+            (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
+        return _train(experiment, directory, view or View(), resume=checkpoint.name)
+
+
+def _train(experiment: Experiment, directory: Path, view: View, *, resume: str | None = None) -> Summary:
     nodes = experiment.cluster.nodes
     strategy = describe(experiment.chosen_strategy)
     title = f"{experiment.workload}, {nodes} node{'s' if nodes > 1 else ''}, {strategy}"
     view.begin(directory, title)
     interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
     with machine_power(directory, interval_seconds=interval, gpus=gpus):
-        launch_local(experiment, directory, view.tick)
+        launch_local(experiment, directory, view.tick, resume=resume, session=next_session(directory))
     summary = summarise(directory, experiment)
     assert summary is not None, "every rank ended well, yet none began"
     return summary

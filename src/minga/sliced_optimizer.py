@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from minga.layout import Layout
 
-__all__ = ["SlicedOptimizer", "cut_evenly"]
+__all__ = ["Piece", "SlicedOptimizer", "cut_evenly"]
 
 # For these the update of an element depends on that element alone, so layers may be cut and joined.
 _ELEMENTWISE = (
@@ -64,6 +64,18 @@ def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[i
         borders = [0, *(place.stop for place in layout.places)]
         marks = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
     return list(itertools.pairwise(marks))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The optimizer's state of a part of the flat vector: momentum and the like, and counters."""
+
+    start: int
+    stop: int
+    values: dict[str, Any]
+    """By torch's names. Tensors with a value for each element have the piece's length; the rest is as it is."""
+    per_element: frozenset[str]
+    """The names of those tensors."""
 
 
 @dataclass(frozen=True)
@@ -147,22 +159,41 @@ class SlicedOptimizer:
         """The factor on the learning rate for gradients from `share` of the usual batch."""
         return math.sqrt(share) if self.adaptive else share
 
-    def adopt(self, other: SlicedOptimizer) -> None:
-        """Take over momentum and the like for the same elements from another slice of the same vector."""
+    def state(self) -> list[Piece]:
+        """Momentum and the like; the tensors are the optimizer's own, not copies."""
+        pieces = []
         for run in self._runs:
-            sources = [source for source in other._runs if source.start < run.stop and run.start < source.stop]
-            states = [other._optimizer.state.get(source.parameter, {}) for source in sources]
-            if not all(states):
+            values: dict[str, Any] = {}
+            per_element = set()
+            for key, value in self._optimizer.state.get(run.parameter, {}).items():
+                if isinstance(value, Tensor) and value.shape == run.parameter.shape and key not in _COUNTERS:
+                    values[key] = value.reshape(-1)
+                    per_element.add(key)
+                else:  # a step count, or something else that is not per element
+                    values[key] = value
+            pieces.append(Piece(run.start, run.stop, values, frozenset(per_element)))
+        return pieces
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Go on from such a state of the same elements, however they were cut; what it does not cover stays."""
+        for run in self._runs:
+            sources = [piece for piece in pieces if piece.start < run.stop and run.start < piece.stop]
+            sources.sort(key=lambda piece: piece.start)
+            covered = sum(min(run.stop, piece.stop) - max(run.start, piece.start) for piece in sources)
+            if covered < run.stop - run.start or not all(piece.values for piece in sources):
                 continue
             taken: dict[str, Any] = {}
-            for key, value in states[0].items():
-                per_element = isinstance(value, Tensor) and value.shape == sources[0].parameter.shape
-                if per_element and key not in _COUNTERS:
-                    parts = [_overlap(state[key], source, run) for state, source in zip(states, sources, strict=True)]
-                    taken[key] = torch.cat(parts).view(run.parameter.shape)
-                else:  # a step count, or something else that is not per element
+            for key, value in sources[0].values.items():
+                if key in sources[0].per_element:
+                    parts = [_overlap(piece, key, run) for piece in sources]
+                    taken[key] = torch.cat(parts).view(run.parameter.shape).to(run.parameter.device)
+                else:
                     taken[key] = value.clone() if isinstance(value, Tensor) else value
             self._optimizer.state[run.parameter] = taken
+
+    def adopt(self, other: SlicedOptimizer) -> None:
+        """Take over momentum and the like for the same elements from another slice of the same vector."""
+        self.restore(other.state())
 
 
 def _cut_runs(
@@ -185,9 +216,10 @@ def _cut_runs(
     return runs
 
 
-def _overlap(value: Tensor, source: _Run, run: _Run) -> Tensor:
-    low, high = max(run.start, source.start), min(run.stop, source.stop)
-    return value.reshape(-1)[low - source.start : high - source.start]
+def _overlap(piece: Piece, key: str, run: _Run) -> Tensor:
+    low, high = max(run.start, piece.start), min(run.stop, piece.stop)
+    value: Tensor = piece.values[key]
+    return value[low - piece.start : high - piece.start]
 
 
 def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
+from minga.checkpoints.keeper import Keeper
 from minga.comm.transport import Transport
 from minga.data.batches import fetch
 from minga.evaluate import evaluate
@@ -17,55 +18,68 @@ from minga.trainee import Trainee
 __all__ = ["train"]
 
 
-def train(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: Recorder) -> None:
-    """Train on this rank until the end of the experiment; rank 0's events have the model's quality."""
+def train(
+    experiment: Experiment, trainee: Trainee, comm: Transport, recorder: Recorder, keeper: Keeper | None = None
+) -> None:
+    """Train on this rank until the end of the experiment; rank 0's events have the model's quality.
+
+    `keeper`: who keeps checkpoints (None: nobody).
+    """
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order, workload = trainee.replica, trainee.order, trainee.workload
-    spans, journal = recorder.spans, Journal(replica, comm, recorder, metering_of(experiment, comm.rank))
+    metering, patience = metering_of(experiment, comm.rank), settings.bad_steps_in_a_row
+    spans, journal = recorder.spans, Journal(replica, comm, recorder, metering, bad_steps_in_a_row=patience)
     pace = Pace(experiment, comm, spans)
 
-    def test(together: Transport) -> None:
+    def test(together: Transport) -> dict[str, float]:
         """Agree on buffers, then look how good the model is."""
         with journal.evaluation(order.progress, together) as metrics, strategy.as_one(replica, together):
             agree_on_buffers(replica.model, together)
             metrics.update(evaluate(workload, replica, together, trainee.device))
+        return metrics
 
     replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
-    strategy.start(replica, comm)
-    take_buffers_of_first_rank(replica.model, comm)
-    journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
+    with (keeper or Keeper()).attach(strategy, comm, journal) as keeper:
+        keeper.before_start()
+        strategy.start(replica, comm)
+        take_buffers_of_first_rank(replica.model, comm)
+        keeper.after_start()
+        journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
 
-    while True:
-        trainers = strategy.trainers(replica, comm)
-        if comm.rank >= trainers:
-            journal.serving()
-            with spans.span("serve"):
-                strategy.serve(replica, comm)
-            journal.finished()
-            return
-        if trainee.progress >= 1:
-            break
+        while True:
+            trainers = strategy.trainers(replica, comm)
+            if comm.rank >= trainers:
+                journal.serving()
+                with spans.span("serve"):
+                    strategy.serve(replica, comm)
+                journal.finished()
+                return
+            if trainee.progress >= 1:
+                break
 
-        replica.step += 1
-        with spans.span("data"):
-            share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
-            batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
-            trainee.schedule_learning_rate()
-        replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
-        with pace.computing():
-            replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
+            replica.step += 1
+            with spans.span("data"):
+                share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
+                batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
+                trainee.schedule_learning_rate()
+            replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
+            with pace.computing():
+                replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
+            with spans.span("exchange"):
+                strategy.step(replica, comm)
+            journal.stepped(samples=len(share.indices), progress=trainee.progress, epoch=order.progress)
+            good = journal.looked_for_bad_numbers()
+
+            metrics: dict[str, float] = {}
+            epoch_ended = order.offset == 0 and settings.evaluate_every and order.epoch % settings.evaluate_every == 0
+            if epoch_ended and trainee.progress < 1:
+                # Ranks that are not in step must not wait for each other: rank 0 looks at what it has.
+                together = strategy.lockstep(replica)
+                if together or comm.rank == 0:
+                    metrics = test(comm.group(range(trainers) if together else [0]))
+            keeper.stepped(good=good, metrics=metrics)
+
         with spans.span("exchange"):
-            strategy.step(replica, comm)
-        journal.stepped(samples=len(share.indices), progress=trainee.progress, epoch=order.progress)
-
-        epoch_ended = order.offset == 0 and settings.evaluate_every and order.epoch % settings.evaluate_every == 0
-        if epoch_ended and trainee.progress < 1:
-            # Ranks that are not in step must not wait for each other: rank 0 looks at what it has.
-            together = strategy.lockstep(replica)
-            if together or comm.rank == 0:
-                test(comm.group(range(trainers) if together else [0]))
-
-    with spans.span("exchange"):
-        strategy.finish(replica, comm)
+            strategy.finish(replica, comm)
     journal.finished()
     test(comm.group(range(strategy.trainers(replica, comm))))

@@ -130,7 +130,7 @@ BROKEN = """
             raise KeyError("the worker's own mistake")
         if calls == 5 and os.environ.get("PRETEND", "") == "kill" and IS_ONE():
             os.kill(os.getpid(), signal.SIGKILL)
-        if calls == 5 and os.environ.get("PRETEND", "") == "nan" and IS_ONE():
+        if calls >= 5 and os.environ.get("PRETEND", "") == "nan" and IS_ONE():
             return outputs.sum() * float("nan")
         return nn.functional.cross_entropy(outputs, targets)
 
@@ -144,13 +144,17 @@ BROKEN = """
 
 
 def run_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, strategy: str = "ring", nodes: int = 3
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, strategy: str = "ring", **training: object
 ) -> None:
     monkeypatch.setenv("PRETEND", how)
     file = write(tmp_path / "broken.py", BROKEN)
     run(
         Experiment(
-            workload=f"{file}:workload", strategy=strategy, cluster=Cluster(nodes=3), runs=str(tmp_path / "runs")
+            workload=f"{file}:workload",
+            strategy=strategy,
+            cluster=Cluster(nodes=3),
+            training=Training(**training),
+            runs=str(tmp_path / "runs"),
         )
     )
 
@@ -171,9 +175,9 @@ def test_a_worker_that_raises_is_named_with_its_own_traceback(
 
 
 @pytest.mark.chaos
-def test_a_loss_that_is_no_number_names_rank_and_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RankFailed, match=r"loss is nan on rank 1 at step 5") as caught:
-        run_broken(tmp_path, monkeypatch, "nan")
+def test_losses_that_are_no_numbers_name_rank_and_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RankFailed, match=r"loss is nan on rank 1 at step 6, and none of 2 steps in a row") as caught:
+        run_broken(tmp_path, monkeypatch, "nan", bad_steps_in_a_row=2)
     assert caught.value.traceback == ""
 
 

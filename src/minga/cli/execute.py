@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minga.experiment import Experiment
     from minga.report.summary import Summary
 
 __all__ = ["execute", "print_summary"]
 
 
-def execute(experiment: Experiment, *, quiet: bool) -> Summary:
-    """Run with a live view on standard error (standard output is for results)."""
+def execute(experiment: Experiment, *, quiet: bool, resume: Path | None = None) -> Summary:
+    """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
     from minga.report.live import View, view_for
-    from minga.runner import run
+    from minga.runner import go_on, run
 
     console = Console(stderr=True)
     try:
         with View() if quiet and not console.is_terminal else view_for(console) as view:
-            return run(experiment, view)
+            return run(experiment, view) if resume is None else go_on(resume, experiment, view)
     except KeyboardInterrupt:
         console.print("interrupted; all processes of the run are ended")
         raise

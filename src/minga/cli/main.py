@@ -1,6 +1,6 @@
 """The commands, and what they have in common: errors without tracebacks, exit codes that mean something.
 
-Exit codes: 0 done, 1 the run failed, 2 what was asked for can't work, 130 interrupted.
+Exit codes: 0 done, 1 the run failed, 2 what was asked for can't work, 130 interrupted, 143 asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from minga.cli import bench, compare, doctor, lab, launch, report, strategies, train
-from minga.errors import MingaError, RankFailed, UsageError
+from minga.cli import bench, checkpoints, compare, doctor, lab, launch, report, strategies, train
+from minga.errors import MingaError, RankFailed, RunStopped, UsageError
 
 __all__ = ["application", "main"]
 
@@ -25,7 +25,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (train, compare, bench, report, launch, strategies, lab, doctor):
+for _module in (train, checkpoints, compare, bench, report, launch, strategies, lab, doctor):
     _module.register(application)
 
 
@@ -38,4 +38,4 @@ def main() -> None:
         if isinstance(error, RankFailed) and error.traceback:
             errors.print(escape(error.traceback.rstrip()), style="dim", highlight=False)
         errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        sys.exit(2 if isinstance(error, UsageError) else 143 if isinstance(error, RunStopped) else 1)

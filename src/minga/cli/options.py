@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BandwidthOption",
     "BatchOption",
+    "CheckpointEveryOption",
+    "CheckpointsOption",
     "CodecOption",
     "CpuOption",
     "DataOption",
@@ -68,11 +71,25 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Any field, such as training.learning_rate=0.01. Repeatable."),
 ]
+CheckpointEveryOption = Annotated[
+    str | None,
+    typer.Option("--checkpoint-every", metavar="TIME|STEPS", help="How often to keep a checkpoint: 30s, 500steps."),
+]
+CheckpointsOption = Annotated[
+    bool | None, typer.Option("--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
 def experiment_from(
-    workload: str, *, codec: str | None, settings: list[str] | None, alone: bool = False, **options: Any
+    workload: str,
+    *,
+    codec: str | None,
+    settings: list[str] | None,
+    alone: bool = False,
+    checkpoint_every: str | None = None,
+    checkpoints: bool | None = None,
+    **options: Any,
 ) -> Experiment:
     """The experiment that the options describe; `workload` may be an experiment's TOML file, which they change.
 
@@ -109,6 +126,7 @@ def experiment_from(
     for one, other in (("batch", "total_batch"), ("total_batch", "batch")):
         if f"training.{one}" in overrides:
             table.get("training", {}).pop(other, None)
+    overrides |= _checkpoints(checkpoint_every, checkpoints)
     for setting in settings or []:
         path, equals, value = setting.partition("=")
         if not equals:
@@ -118,6 +136,24 @@ def experiment_from(
     if alone:
         _keep_first_host(table.get("cluster", {}))
     return with_codec(build(Experiment, table), codec)
+
+
+def _checkpoints(every: str | None, wanted: bool | None) -> dict[str, Any]:
+    from minga.units import parse_duration
+
+    overrides: dict[str, Any] = {} if wanted is None else {"checkpoints.enabled": wanted}
+    if every is None:
+        return overrides
+    steps = re.fullmatch(r"\s*(\d+)\s*steps?\s*", every)
+    if steps is not None and int(steps[1]) > 0:
+        return {**overrides, "checkpoints.every_steps": int(steps[1]), "checkpoints.every_seconds": 0}
+    try:
+        seconds = parse_duration(every)
+    except ConfigError:
+        seconds = 0
+    if not seconds > 0:
+        raise ConfigError(f"--checkpoint-every {every!r} should be a time such as 30s, or steps such as 500steps")
+    return {**overrides, "checkpoints.every_seconds": seconds, "checkpoints.every_steps": 0}
 
 
 def _keep_first_host(cluster: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from minga.cli.execute import execute, print_summary
 from minga.cli.options import (
     BandwidthOption,
     BatchOption,
+    CheckpointEveryOption,
+    CheckpointsOption,
     CodecOption,
     CpuOption,
     DataOption,
@@ -26,6 +29,7 @@ from minga.cli.options import (
     TotalBatchOption,
     experiment_from,
 )
+from minga.errors import ConfigError
 
 __all__ = ["register"]
 
@@ -36,9 +40,9 @@ def register(application: typer.Typer) -> None:
 
 def train(
     workload: Annotated[
-        str,
+        str | None,
         typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml."),
-    ],
+    ] = None,
     nodes: NodesOption = None,
     strategy: StrategyOption = None,
     codec: CodecOption = None,
@@ -52,6 +56,11 @@ def train(
     seed: SeedOption = None,
     data: DataOption = None,
     runs: RunsOption = None,
+    checkpoint_every: CheckpointEveryOption = None,
+    checkpoints: CheckpointsOption = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run from its last checkpoint.")
+    ] = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,9 +75,17 @@ def train(
       minga train my.py:workload --nodes 2 --strategy ps:mode=ssp,staleness=3 --epochs 5
 
       minga train experiment.toml --set training.seed=3 --json
+
+      minga train --resume runs/20260101-120000-digits-ring-4
     """
+    if resume is not None and workload is not None:
+        raise ConfigError(f"--resume {resume} goes on with that run's own workload; leave {workload!r} out")
+    if resume is None and workload is None:
+        raise ConfigError("say what to train: 'minga train digits', or 'minga train --resume RUN'")
+    if resume is not None and not (resume / "experiment.toml").is_file():
+        raise ConfigError(f"{resume} is no directory of a run: it has no experiment.toml")
     experiment = experiment_from(
-        workload,
+        str(resume / "experiment.toml") if resume is not None else str(workload),
         nodes=nodes,
         strategy=strategy,
         codec=codec,
@@ -83,8 +100,10 @@ def train(
         data=data,
         runs=runs,
         settings=settings,
+        checkpoint_every=checkpoint_every,
+        checkpoints=checkpoints,
     )
-    summary = execute(experiment, quiet=as_json)
+    summary = execute(experiment, quiet=as_json, resume=resume)
     if as_json:
         print(json.dumps(summary.to_dict()))
     else:

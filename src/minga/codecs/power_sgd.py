@@ -85,6 +85,8 @@ class PowerSGD(BiasedCodec):
     def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
         plan = _plan(stream.shapes, self.rank)
         encoded = self._floats(encoded, owed, plan, stream)
+        if not bool(torch.isfinite(encoded.sum())):
+            return  # another rank's vector was no number, so nobody's has arrived: all of it is still owed
         layers = torch.split(owed, plan.sizes)
         for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
             matrix.addmm_(left.t(), right, alpha=-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,8 @@ class PublicCopy:
     What a codec leaves out of one difference is still missing in the copy, so it comes with a later one: error
     feedback without a residual (Richtárik et al., arXiv:2106.05203; Koloskova et al., arXiv:1902.00340).
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("known",)
 
     def __init__(self, known: Tensor, codec: Codec, stream: Stream) -> None:
         """`known` is kept and changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,14 @@ class Stream:
         """A stream for vectors like this one; without shapes it counts as a single layer of one dimension."""
         cut = ((vector.numel(),),) if shapes is None else tuple(tuple(shape) for shape in shapes)
         return cls(cut, seed=seed, rank=rank)
+
+    def aside(self) -> Stream:
+        """A copy for a vector that must leave no trace in this one, such as one that is no number."""
+        return dataclasses.replace(self, residual=None, velocity=None, memory=dict(self.memory))
+
+    def skip(self, aside: Stream) -> None:
+        """Go on as after sending a vector by way of `aside`: with random choices and directions, but owing nothing."""
+        self.count, self.memory = aside.count, aside.memory
 
     def shared_generator(self) -> torch.Generator:
         """Random numbers for the vector under way, the same on all ranks."""

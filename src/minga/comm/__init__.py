@@ -1,10 +1,11 @@
 """How ranks talk: transports carry messages, collectives are functions over any transport."""
 
 from minga.comm.collectives import COLLECTIVES, all_reduce_mean, all_reduce_sum, barrier, broadcast
-from minga.comm.transport import Group, Pending, Transport
+from minga.comm.transport import Done, Group, Pending, Transport
 
 __all__ = [
     "COLLECTIVES",
+    "Done",
     "Group",
     "Pending",
     "Transport",

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from minga.errors import DataError, RankFailed, RunError, UsageError, WorkloadError
+from minga.checkpoints.files import list_checkpoints
+from minga.errors import DataError, RankFailed, RunError, RunStopped, UsageError, WorkloadError
 from minga.experiment import Experiment
 from minga.launch.hosting import host_ranks, hosting
 from minga.launch.processes import Job, Processes, processes
 from minga.measure.events import event_files, read_events
 from minga.run_directory import log_file
 
-__all__ = ["launch_local", "see_through"]
+__all__ = ["launch_local", "see_through", "stop_when_asked"]
 
 _TICK_SECONDS = 0.1
 # After a failure, the other ranks get this long to tell theirs: the cause may be among them.
 _LAST_WORDS_SECONDS = 1.0
+# The exit code of a rank that was asked to stop, and how long ranks have for their last checkpoint.
+_STOPPED = 128 + signal.SIGTERM
+_STOP_SECONDS = 60.0
 
 
-def launch_local(experiment: Experiment, run: Path, tick: Callable[[], None]) -> None:
-    """Train; returns when all ranks are done, raises if one fails. `tick` is called a few times a second."""
-    with hosting(experiment, run) as where:
+def launch_local(
+    experiment: Experiment, run: Path, tick: Callable[[], None], *, resume: str | None = None, session: int = 0
+) -> None:
+    """Train; returns when all ranks are done, raises if one fails. `tick` is called a few times a second.
+
+    `resume`: the name of the checkpoint to go on from. SIGTERM has the ranks take a checkpoint and stop: `RunStopped`.
+    """
+    stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: False)
+    with stop as stopping, hosting(experiment, run) as where:
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
@@ -35,6 +48,8 @@ def launch_local(experiment: Experiment, run: Path, tick: Callable[[], None]) ->
                     "meeting": where.meeting,
                     "address": where.addresses[index],
                     "hosts": where.hosts,
+                    "resume": resume,
+                    "session": session,
                 },
                 log=str(log_file(run, ranks[0])),
                 place=where.places[index],
@@ -42,21 +57,60 @@ def launch_local(experiment: Experiment, run: Path, tick: Callable[[], None]) ->
             for index, ranks in enumerate(host_ranks(experiment))
         ]
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
-            see_through(started, run, tick)
+            see_through(started, run, tick, stopping)
 
 
-def see_through(started: Processes, run: Path, tick: Callable[[], None]) -> None:
-    """Wait until all processes have ended well; one that ends badly ends the run."""
+def see_through(
+    started: Processes, run: Path, tick: Callable[[], None], stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until all processes have ended well; one that ends badly ends the run.
+
+    When `stopping` gets true, ranks are asked to stop, and get some time for that.
+    """
     failed: dict[str, int] = {}
+    told: set[str] = set()
+    stopped = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
-            if code != 0:
+            if code == _STOPPED:
+                stopped = True
+            elif code != 0:
                 failed[name] = code
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+        if stopping():
+            deadline = min(deadline, time.monotonic() + _STOP_SECONDS) if not told else deadline
+            for name in set(started.pids) - told:
+                told.add(name)
+                if name.startswith("rank "):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(started.pids[name], signal.SIGTERM)
         tick()
+    if stopping() or (stopped and not failed):
+        raise _stopped(run)
     if failed:
         raise _cause(failed, run)
+
+
+@contextlib.contextmanager
+def stop_when_asked() -> Iterator[Callable[[], bool]]:
+    """Until the block ends, SIGTERM asks the run to stop instead of ending this process."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
+        yield lambda: False
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stopped(run: Path) -> RunStopped:
+    whole = [checkpoint for checkpoint in list_checkpoints(run) if checkpoint.complete]
+    if not whole:
+        return RunStopped("the run was asked to stop before it had a checkpoint")
+    return RunStopped(f"the run was asked to stop; it goes on from {whole[-1].name} with: minga train --resume {run}")
 
 
 def _cause(failed: Mapping[str, int], run: Path) -> Exception:

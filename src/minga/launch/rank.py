@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Mapping
@@ -11,25 +12,36 @@ from typing import Any
 
 import torch
 
+from minga.checkpoints.files import Checkpoint
+from minga.checkpoints.keeper import DiskKeeper, Keeper
+from minga.checkpoints.resume import Resumption
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
-from minga.errors import MingaError, PeerLost
+from minga.errors import MingaError, PeerLost, RunStopped
 from minga.experiment import Experiment, load
 from minga.launch.meeting import join_meeting
-from minga.measure.events import Failed
+from minga.measure.events import Failed, Stopped
 from minga.measure.recorder import Recorder
 from minga.run_directory import event_file, save_model
 from minga.train import train
 from minga.trainee import Trainee, build_trainee
 from minga.workload import load_workload
 
-__all__ = ["main", "record_failure"]
+__all__ = ["STOPPED", "main", "record_failure"]
+
+STOPPED = 128 + signal.SIGTERM
+"""The exit code of a rank that was asked to stop, and has."""
+
+_asked_to_stop: list[int] = []  # no lock, which a second signal might find taken by the first
 
 
 def main(arguments: Mapping[str, Any]) -> int:
     """Run the ranks in `arguments["ranks"]`; the exit code."""
     directory = Path(arguments["run"])
     experiment = load(directory / "experiment.toml")
+    if experiment.checkpoints.enabled:
+        # Who is asked to end takes a checkpoint first, at the end of a step.
+        signal.signal(signal.SIGTERM, lambda number, frame: _asked_to_stop.append(number))
     torch.set_num_threads(experiment.cluster.threads)
     hosted = [_Rank(experiment, directory, rank, arguments) for rank in arguments["ranks"]]
     # The worker is built last, so that no other model draws from its random numbers.
@@ -42,7 +54,9 @@ def main(arguments: Mapping[str, Any]) -> int:
     for thread in threads:
         # When the worker has failed, its server may wait for others until the deadline: leave it behind.
         thread.join(timeout=None if not hosted[0].failed else 0)
-    return int(any(rank.failed for rank in hosted))
+    if any(rank.failed for rank in hosted):
+        return 1
+    return STOPPED if any(rank.stopped for rank in hosted) else 0
 
 
 def _run_or_end(rank: _Rank) -> None:
@@ -62,20 +76,38 @@ class _Rank:
         self._arguments = arguments
         self._recorder = Recorder(event_file(directory, rank))
         self._trainee: Trainee | None = None
+        self._keeper = Keeper()
         self.failed = False
+        self.stopped = False
 
     def build(self) -> None:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
             self._trainee = build_trainee(self._experiment, workload, self._rank, self._recorder.spans)
+            if self._experiment.checkpoints.enabled:
+                self._keeper = self._keep(self._trainee)
         except BaseException as error:
             self._fail(error)
+
+    def _keep(self, trainee: Trainee) -> Keeper:
+        name = self._arguments.get("resume")
+        return DiskKeeper(
+            self._directory,
+            self._experiment.checkpoints,
+            trainee,
+            self._recorder,
+            resumption=Resumption(Checkpoint(self._directory / "checkpoints" / name)) if name else None,
+            session=self._arguments.get("session", 0),
+            stopping=lambda: bool(_asked_to_stop),
+        )
 
     def run(self) -> None:
         if self.failed:
             return
         try:
             self._train()
+        except RunStopped:
+            self._stop()
         except BaseException as error:
             self._fail(error)
         finally:
@@ -96,10 +128,16 @@ class _Rank:
         )
         spans, traffic = self._recorder.spans, self._recorder.traffic
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))
-        train(self._experiment, self._trainee, comm, self._recorder)
+        train(self._experiment, self._trainee, comm, self._recorder, self._keeper)
         if self._rank == 0:
             save_model(self._directory, self._trainee.replica.model)
         comm.close()
+
+    def _stop(self) -> None:
+        assert self._trainee is not None and isinstance(self._keeper, DiskKeeper)
+        self.stopped = True
+        step, name = self._trainee.replica.step, self._keeper.last_written
+        self._recorder.emit(Stopped(time=self._recorder.now(), rank=self._rank, step=step, checkpoint=name))
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True

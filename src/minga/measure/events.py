@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 __all__ = [
+    "CheckpointFailed",
+    "Checkpointed",
     "Evaluated",
     "Event",
     "Failed",
     "Finished",
+    "FoundBadNumbers",
     "Powered",
+    "Resumed",
     "Sampled",
     "Serving",
     "Started",
     "Stepped",
+    "Stopped",
     "event_files",
     "machine_event_file",
     "read_events",
@@ -56,6 +61,68 @@ class Started(Event):
     batch: int
     epochs: int | None
     steps: int | None
+
+
+@dataclass(kw_only=True)
+class Resumed(Event):
+    """A rank goes on from a checkpoint; the events before it in the file are those until then."""
+
+    event = "resumed"
+    rank: int
+    ranks: int
+    pid: int
+    step: int
+    checkpoint: str
+
+
+@dataclass(kw_only=True)
+class Checkpointed(Event):
+    """A rank has written its part of a checkpoint."""
+
+    event = "checkpoint"
+    step: int
+    checkpoint: str
+    bytes: int
+    taking_seconds: float
+    """Of training, for a copy of what is written."""
+    writing_seconds: float
+    """Beside training."""
+
+
+@dataclass(kw_only=True)
+class CheckpointFailed(Event):
+    """A rank could not write its part of a checkpoint; training goes on."""
+
+    event = "checkpoint_failed"
+    rank: int
+    step: int
+    checkpoint: str
+    message: str
+
+
+@dataclass(kw_only=True)
+class FoundBadNumbers(Event):
+    """A rank's loss or gradients were no numbers; the step is left out."""
+
+    event = "bad_numbers"
+    rank: int
+    step: int
+    layer: str | None
+    """None: it is the loss."""
+    value: str
+    """nan, inf or -inf."""
+    in_a_row: int
+
+
+@dataclass(kw_only=True)
+class Stopped(Event):
+    """A rank was asked to stop, and has."""
+
+    event = "stopped"
+    rank: int
+    step: int
+    checkpoint: str | None
+    """The last one that this rank has written a part of."""
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,8 @@ class Recorder:
         """`path`: the rank's event file; None: nothing is kept."""
         self.spans = Spans()
         self.traffic = Traffic()
+        self.has_history = False
+        """Whether the file has events of before: of a run that goes on."""
         self._meter: Meter | None = None
         self._lock = threading.Lock()
         self._waiting: list[Event | tuple[Any, ...]] = []
@@ -39,6 +41,7 @@ class Recorder:
         self._flushed = time.monotonic()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self.has_history = path.is_file() and path.stat().st_size > 0
             self._file = path.open("a", encoding="utf-8")
 
     @property

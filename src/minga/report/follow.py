@@ -71,8 +71,10 @@ class Follower:
 
     def _take(self, rank: int, event: dict[str, Any]) -> None:
         state = self.ranks.setdefault(rank, RankState(rank))
-        state.last_time = event["time"]
+        before, state.last_time = state.last_time, event["time"]
         match event["event"]:
+            case "resumed":
+                state.first_time += event["time"] - before  # nobody trained between the two
             case "started":
                 state.first_time = event["time"]
                 self.started = self.started or event

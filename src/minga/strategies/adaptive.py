@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minga.codecs import Codec, Half, Int8, Plain, PowerSGD, Sign
-from minga.comm import Pending, Transport, all_reduce_sum, barrier
+from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier
 from minga.comm.collectives import direct, ring
 from minga.config import FieldError
 from minga.replica import Replica
@@ -155,6 +155,26 @@ class Adaptive(Strategy):
         for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
             rung.fidelity = fidelity
         pilot.learn(Conditions(step, byte, hop, labour), self.budget)
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""
+        pilot: _Pilot = replica.state[_KEY]
+        if comm.size == 1:
+            return
+        begun = torch.zeros(comm.size, dtype=torch.float64)
+        begun[comm.rank] = pilot.used.total() + (pilot.pending is not None)
+        ring(comm, begun)
+        if begun[comm.rank] < begun.max():
+            if pilot.pending is not None:
+                self._complete(replica, comm, pilot)
+            self._begin(replica, comm, pilot)
+        if pilot.pending is not None:
+            pilot.pending.wait()
+            pilot.pending = Done(comm.rank)
+            pilot.movement.arrive()
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        replica.state[_KEY].last_step = comm.now()
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -58,11 +59,18 @@ class AllReduce(Strategy):
         if replica.weight != 1.0:
             bucket.gradients.mul_(replica.weight)
         if comm.size > 1:
-            stream = self._stream(replica, bucket)
-            bucket.pending = comm.start(lambda background: self.average(background, bucket.gradients, stream))
+            stream, bad = self._stream(replica, bucket), replica.bad is not None
+            bucket.pending = comm.start(lambda background: self.average(background, bucket.gradients, stream, bad=bad))
 
-    def average(self, comm: Transport, vector: Tensor, stream: Stream) -> None:
-        """`vector` becomes its mean over all ranks."""
+    def average(self, comm: Transport, vector: Tensor, stream: Stream, *, bad: bool = False) -> None:
+        """`vector` becomes its mean over all ranks; `bad`: there is something in it that is no number."""
+        if bad and self.codec.changes_form:
+            # In any form that all values are lost in, everybody sees that this step can't be used; and what the codec
+            # still owes stays as it is.
+            aside = stream.aside()
+            all_reduce_mean(comm, vector.fill_(math.nan), self._function(), self.codec, aside)
+            stream.skip(aside)
+            return
         all_reduce_mean(comm, vector, self._function(), self.codec, stream)
 
     def step(self, replica: Replica, comm: Transport) -> None:

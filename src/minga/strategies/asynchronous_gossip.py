@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ class AsynchronousGossip:
     copies: what a meeting changes is added by the owner's own thread at its next step, and a meeting that is not over
     by then is taken in later. So neither a slow rank nor a slow link holds anybody up.
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("_chance", "_meetings")
 
     def __init__(
         self,
@@ -79,6 +82,12 @@ class AsynchronousGossip:
             self._job.wait(_PATIENCE)
             self._take_in(replica)
         replica.notes["meetings"] = self._answers.meetings if self._answers is not None else self._meetings
+        _wait_for_all(comm)
+
+    def publish(self, replica: Replica, comm: Transport) -> None:
+        """After a checkpoint was put back: nobody is answered with other parameters than those."""
+        if self._answers is not None:
+            self._answers.take_in(replica.parameters)
         _wait_for_all(comm)
 
     def _take_in(self, replica: Replica) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
@@ -15,6 +19,7 @@ from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean, broadcast
 from minga.config import FieldError
 from minga.layout import Bucket
+from minga.memory import Memory, recall, remember
 from minga.replica import Replica
 from minga.spec import Named, describe
 
@@ -122,6 +127,55 @@ class Strategy(Named, ABC):
     def exchanges(self, replica: Replica) -> bool:
         """Whether the step under way may change parameters by what other ranks know; if unsure, yes."""
         return True
+
+    # --- for checkpoints: most strategies need nothing but the defaults -----------------------------------------
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        """Before a checkpoint, on all ranks that are in step: wait for exchanges under way, so that none is.
+
+        What they bring is kept and taken in when its time comes: a checkpoint changes nothing in training.
+        """
+
+    def memory(self, replica: Replica) -> Memory:
+        """What is remembered between steps; default: all of `replica.state`."""
+        return remember(replica.state)
+
+    def recall(self, replica: Replica, memory: Memory) -> None:
+        """After `start`, on as many ranks as before: go on from a memory; default: it becomes `replica.state`."""
+        replica.state = recall(memory, replica.state, *self._vocabulary())
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        """After a checkpoint was put back, on all ranks, before they go on."""
+
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        """This rank, which trains, has taken its part of a checkpoint: tell those that serve it, part if leaving."""
+
+    def contribution(self, replica: Replica) -> Tensor:
+        """This rank's part in the mean that all would agree on now, as long as `parameters`."""
+        return replica.parameters
+
+    def _vocabulary(self) -> tuple[dict[str, type[Any]], dict[str, Named]]:
+        """The dataclasses and the configurations that a memory of this strategy may mention, by name.
+
+        They are those that its own file and those of its base classes know, and those of strategies that these know:
+        so nothing has to be imported for a memory, which may come from another machine.
+        """
+        files = [vars(sys.modules[cls.__module__]) for cls in type(self).__mro__ if cls.__module__ in sys.modules]
+        used = [type(value) for value in vars(self).values() if isinstance(value, Strategy)]
+        used += [v for names in files for v in names.values() if isinstance(v, type) and issubclass(v, Strategy)]
+        files += [vars(sys.modules[cls.__module__]) for cls in used]
+        kinds: dict[str, type[Any]] = {}
+        configurations: dict[str, Named] = {}
+        for names in files:
+            for value in names.values():
+                if isinstance(value, type) and dataclasses.is_dataclass(value):
+                    kinds.setdefault(value.__name__, value)
+                for each in value if isinstance(value, tuple) else (value,):
+                    if isinstance(each, Codec):
+                        configurations.setdefault(describe(each), each)
+        own = [self, *(value for value in vars(self).values() if isinstance(value, Strategy))]
+        configurations |= {describe(strategy.codec): strategy.codec for strategy in own}
+        return kinds, configurations
 
     def check_nodes(self, nodes: int) -> None:
         """Raise `FieldError` if this many nodes can't work."""

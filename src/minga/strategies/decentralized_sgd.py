@@ -21,8 +21,6 @@ class DecentralizedSGD(GossipInRounds):
     another loses, so the mean over all ranks stays what it is, however roughly a codec tells x.
     """
 
-    _change: Tensor
-
     def update(self, replica: Replica) -> None:
         replica.update_alone()
 
@@ -56,6 +54,8 @@ class PubliclyCopied(DecentralizedSGD):
 
     consensus_step: float = 1.0
     """How far to go: copies are behind, so the full way may overshoot."""
+
+    remembers = (*GossipInRounds.remembers, "_copies")
 
     _copies: dict[int, PublicCopy] | None = None
 

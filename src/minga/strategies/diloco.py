@@ -104,6 +104,10 @@ class DiLoCo(Strategy):
             movement.velocity.mul_(self.outer_momentum).add_(mean)
         return (mean + self.outer_momentum * movement.velocity).mul_(self.outer_learning_rate)
 
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        for movement in replica.state[_KEY]["movements"]:
+            movement.arrive()
+
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Everybody takes the mean of where the replicas are, without another outer step."""
         state: dict[str, Any] = replica.state[_KEY]

@@ -9,6 +9,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from torch import Tensor
+
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean
 from minga.config import FieldError
@@ -132,6 +134,25 @@ class Gossip(Strategy):
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.state[_KEY].step(replica, comm)
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        if isinstance(gossip, GossipInRounds):
+            gossip.arrive()
+
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        if leaving and isinstance(gossip, AsynchronousGossip):
+            gossip.settle(replica, comm)  # nobody is left alone in the middle of a meeting
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        if isinstance(gossip, AsynchronousGossip):
+            gossip.publish(replica, comm)
+
+    def contribution(self, replica: Replica) -> Tensor:
+        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        return gossip.vector(replica) if isinstance(gossip, GossipInRounds) else replica.parameters
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 from torch import Tensor
 
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
-from minga.comm import Pending, Transport
+from minga.comm import Done, Pending, Transport
 from minga.replica import Replica
 from minga.strategies.gossip_graphs import Neighbours
 
@@ -28,6 +29,12 @@ class GossipInRounds(ABC):
     An exchange that overlaps sends the vector as it is at the end of a round and takes in, at the end of the next
     one, the change that this brought: what was computed meanwhile is added to it, and nothing is lost.
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("_under_way", "_change")
+    """What a checkpoint has of it; the rest follows from the configuration and the parameters at the beginning."""
+
+    _change: Tensor
+    """What the last exchange brought."""
 
     def __init__(self, *, topology: Topology, period: int, overlap: bool, codec: Codec, streams: Streams) -> None:
         self.topology = topology
@@ -67,6 +74,11 @@ class GossipInRounds(ABC):
         else:
             self.exchange(self.vector(replica), comm, neighbours)
             self.take_in(replica)
+
+    def arrive(self) -> None:
+        """Wait for the exchange under way; what it brings is taken in when its time comes."""
+        if self._under_way is not None:
+            self._under_way = Done(self._under_way.wait())
 
     def settle(self, replica: Replica) -> None:
         """Wait for the exchange under way, and take it in."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from torch import Tensor
+
+from minga.bad_numbers import all_finite
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
 from minga.config import FieldError
@@ -109,7 +112,8 @@ class Hierarchical(Strategy):
             replica.gradients.mul_(site.size * sites / comm.size)
         if isinstance(self.across, AllReduce):
             if site.rank == 0:
-                self.across.average(above, replica.gradients, self.stream(replica, "gradients of a site"))
+                bad = not all_finite(replica.gradients)
+                self.across.average(above, replica.gradients, self.stream(replica, "gradients of a site"), bad=bad)
             broadcast(site, replica.gradients)
             replica.update()
             return
@@ -119,6 +123,18 @@ class Hierarchical(Strategy):
         replica.weight, replica.fill = share
         if self.across.exchanges(replica):
             broadcast(site, replica.parameters)
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        self.across.pause(replica, self._level_above(comm))
+
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        self.across.announce(replica, self._level_above(comm), moment, leaving=leaving)
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        self.across.resume(replica, self._level_above(comm))
+
+    def contribution(self, replica: Replica) -> Tensor:
+        return self.across.contribution(replica)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         site = self._site(comm)

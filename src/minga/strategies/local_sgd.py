@@ -118,6 +118,11 @@ class LocalSGD(Strategy):
             else:
                 movement.average(replica.parameters, comm, collective, self.codec)
 
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        movement: Movement | None = replica.state[_KEY]["movement"]
+        if movement is not None:
+            movement.arrive()
+
     def finish(self, replica: Replica, comm: Transport) -> None:
         self._leave(replica, comm)
 

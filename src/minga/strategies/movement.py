@@ -110,13 +110,19 @@ class Movement:
             own.sub_(self.ahead)
         self._end(own)
 
+    def arrive(self) -> None:
+        """Wait for the exchange under way; what it brings stays in `mean` until `complete`."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+        if self.averaging is not None:
+            self.averaging.finish()
+            self.averaging = None
+
     def _step(self, outer: Outer | None) -> Tensor:
         """Where the anchor goes, once the mean is there."""
         assert self.mean is not None
-        if self.pending is not None:
-            self.pending.wait()
-        if self.averaging is not None:
-            self.averaging.finish()
+        self.arrive()
         step = self.mean if outer is None else outer(self.mean)
         self.anchor.add_(step)
         return step
@@ -126,7 +132,7 @@ class Movement:
         self.ahead = None if residual is None else residual * (0.5 + 0.5 / self.ranks)
         if self.ahead is not None:
             own.add_(self.ahead)
-        self.moved = self.mean = self.pending = self.averaging = None
+        self.moved = self.mean = None
 
     def average(
         self,

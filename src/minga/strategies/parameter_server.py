@@ -22,7 +22,8 @@ from minga.strategies.base import Strategy
 __all__ = ["ParameterServer"]
 
 _HEADER, _GRADIENTS, _PARAMETERS = 1, 2, 3
-_PUSH, _FINISH = 0.0, 1.0
+_PUSH, _FINISH, _SAVE, _LEAVE = 0.0, 1.0, 2.0, 3.0
+_KEY = "server"
 # Servers hear nothing while workers test the model, and a fast worker waits at the end for the slowest one.
 _PATIENCE = 30.0
 
@@ -102,6 +103,7 @@ class ParameterServer(Strategy):
     def step(self, replica: Replica, comm: Transport) -> None:
         if self.bound == 0 and replica.weight != 1.0:
             replica.gradients.mul_(replica.weight)
+        replica.skipped = replica.bad is not None
         self._push_and_pull(replica, comm, _PUSH)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
@@ -112,7 +114,9 @@ class ParameterServer(Strategy):
         return self.stream(replica, f"gradients for server {server}", part)
 
     def _push_and_pull(self, replica: Replica, comm: Transport, kind: float) -> None:
-        header = torch.tensor([kind, replica.fill, *replica.learning_rates], dtype=torch.float64)
+        # A server that is told of a share that is no number leaves these gradients out; in step, everybody's.
+        bad = kind == _PUSH and replica.bad is not None
+        header = torch.tensor([kind, math.nan if bad else replica.fill, *replica.learning_rates], dtype=torch.float64)
         first = comm.size - self.servers
         differences = self.codec.changes_form and kind == _PUSH
         arrivals: list[tuple[Pending, Tensor, PublicCopy | None]] = []
@@ -123,7 +127,8 @@ class ParameterServer(Strategy):
             landing = into if copy is None else copy.landing()
             arrivals.append((comm.ireceive(landing, first + server, _PARAMETERS), landing, copy))
             if kind == _PUSH:
-                gradients = self.codec.encode(replica.gradients[part], stream)
+                own = replica.gradients[part]
+                gradients = self.codec.encoded_like(own, stream).zero_() if bad else self.codec.encode(own, stream)
                 sends.append(comm.isend(gradients, first + server, _GRADIENTS))
             # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
             # while another worker's is complete.
@@ -135,20 +140,60 @@ class ParameterServer(Strategy):
             if copy is not None:
                 copy.apply(landing)
 
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        """Servers keep their part once all workers have asked for it; in step, that is the same moment for all."""
+        kind = _LEAVE if leaving else _SAVE
+        header = torch.tensor([kind, moment, *replica.learning_rates], dtype=torch.float64)
+        first = comm.size - self.servers
+        for pending in [comm.isend(header, first + server, _HEADER) for server in range(self.servers)]:
+            pending.wait(_PATIENCE)
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        """Where workers and servers kept their parts at moments of their own, the servers' is the truth."""
+        if self.bound == 0:
+            return
+        for server, part in enumerate(replica.shards(self.servers)):
+            broadcast_from(comm, replica.parameters[part], comm.size - self.servers + server)
+        replica.state.pop(_KEY, None)  # what a worker knew was of another moment
+
     def serve(self, replica: Replica, comm: Transport) -> None:
         part = replica.shards(self.servers)[comm.rank - (comm.size - self.servers)]
-        server = _Server(self, replica.shard(part), comm, tuple(replica.layout.shapes(part.start, part.stop)))
+        server = _Server(self, replica, comm, part)
         server.run()
         replica.notes["staleness"] = dict(sorted(server.staleness.items()))
         replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
 
 
+def broadcast_from(comm: Transport, vector: Tensor, source: int) -> None:
+    """Everybody gets `vector` of one rank."""
+    if comm.rank == source:
+        others = [comm.isend(vector, other, _PARAMETERS) for other in range(comm.size) if other != source]
+        for pending in others:
+            pending.wait(_PATIENCE)
+    else:
+        comm.receive(vector, source, _PARAMETERS, patience=_PATIENCE)
+
+
+@dataclass
+class Served:
+    """What a server remembers of its workers, besides its shard."""
+
+    version: int
+    """Updates applied."""
+    streams: list[Stream]
+    """Of the codec, for each worker; empty where values travel as they are."""
+    known: list[Tensor]
+    """What each worker has of the parameters, where they are sent as differences."""
+
+
 class _Server:
     """One server: its shard, and what it knows of each worker."""
 
-    def __init__(
-        self, strategy: ParameterServer, shard: Shard, comm: Transport, shapes: tuple[tuple[int, ...], ...]
-    ) -> None:
+    def __init__(self, strategy: ParameterServer, replica: Replica, comm: Transport, part: slice) -> None:
+        shapes = tuple(replica.layout.shapes(part.start, part.stop))
+        shard: Shard = replica.shard(part)
+        before: Served | None = replica.state.get(_KEY)
+        self._replica = replica
         self._strategy = strategy
         self._codec: Codec = strategy.codec
         self._shard = shard
@@ -161,19 +206,25 @@ class _Server:
         self._known: list[PublicCopy] = []
         """What each worker has of the parameters, where they are sent as differences."""
         if self._codec.changes_form:
-            self._known = [PublicCopy(shard.parameters.clone(), self._codec, stream) for stream in self._streams]
+            if before is not None:
+                self._streams = before.streams
+            known = before.known if before is not None else [shard.parameters.clone() for _ in self._streams]
+            pairs = zip(known, self._streams, strict=True)
+            self._known = [PublicCopy(copy, self._codec, stream) for copy, stream in pairs]
         self._coming: dict[int, Pending] = {}
         self._replies: dict[int, Pending] = {}
         self._clock = [0] * self._workers
         """Steps that each worker has pushed."""
-        self._version = 0
+        self._version = before.version if before is not None else 0
         """Updates applied."""
-        self._seen = [0] * self._workers
+        self._seen = [self._version] * self._workers
         """The version that each worker computes with."""
         self._arrived: dict[int, float] = {}
         """Workers whose gradient is not applied yet, and what it counts."""
         self._waiting: set[int] = set()
         self._finished: set[int] = set()
+        self._asked: dict[int, set[int]] = {}
+        """Workers that want a checkpoint of a moment."""
         self.staleness: Counter[int] = Counter()
         """How many steps a worker was ahead of the slowest when it got its parameters."""
         self.updates_behind: Counter[int] = Counter()
@@ -184,7 +235,11 @@ class _Server:
             self._expect(worker)
         while len(self._finished) < self._workers:
             worker = self._next_header()
-            if float(self._header[0]) == _FINISH:
+            kind = float(self._header[0])
+            if kind in (_SAVE, _LEAVE):
+                self._save(worker, int(self._header[1]), leaving=kind == _LEAVE)
+                continue
+            if kind == _FINISH:
                 self._finished.add(worker)
                 self._coming.pop(worker).cancel()
             else:
@@ -200,6 +255,17 @@ class _Server:
             self._send_parameters(worker, as_they_are=True)
         for reply in self._replies.values():
             reply.wait()
+
+    def _save(self, worker: int, moment: int, *, leaving: bool) -> None:
+        """Keep this server's part once all workers have asked for it, if they still do."""
+        asked = self._asked.setdefault(moment, set())
+        asked.add(worker)
+        if asked | self._finished < set(range(self._workers)):
+            return
+        self._asked = {other: workers for other, workers in self._asked.items() if other > moment}
+        streams = self._streams if self._known else []
+        self._replica.state[_KEY] = Served(self._version, streams, [copy.known for copy in self._known])
+        self._replica.save(moment, leaving)
 
     def _expect(self, worker: int) -> None:
         # Posted before the worker pushes, so that its gradient travels at once.
@@ -232,6 +298,11 @@ class _Server:
 
     def _apply(self) -> None:
         """One update from all gradients that have arrived, added in the order of ranks."""
+        bad = {worker for worker, share in self._arrived.items() if math.isnan(share)}
+        if bad and self._strategy.bound == 0:
+            self._arrived.clear()  # in step, all leave out what one can't use
+        for worker in bad:
+            self._arrived.pop(worker, None)
         total = sum(self._arrived.values())
         if total == 0:  # nothing but empty shares
             self._arrived.clear()
@@ -247,6 +318,8 @@ class _Server:
 
     def _share(self, behind: int, fill: float) -> float:
         """What one gradient counts: 1/N where all N come together, and less for fewer samples than usual."""
+        if math.isnan(fill):
+            return fill
         if self._strategy.bound == 0:
             return 1 / self._workers
         match self._strategy.damping:

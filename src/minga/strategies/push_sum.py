@@ -25,13 +25,14 @@ class PushSum(GossipInRounds):
     that of all w changes in a round.
     """
 
+    remembers = (*GossipInRounds.remembers, "_mass", "_weight", "_change_of_weight")
+
     _mass: Tensor | None = None
     """x; None until the first step."""
 
     _weight: float = 1.0
     """w"""
 
-    _change: Tensor
     _change_of_weight: float = 0.0
 
     def update(self, replica: Replica) -> None:
@@ -47,8 +48,7 @@ class PushSum(GossipInRounds):
             torch.div(self._mass, self._weight, out=replica.parameters)
 
     def vector(self, replica: Replica) -> Tensor:
-        assert self._mass is not None
-        return self._mass
+        return replica.parameters if self._mass is None else self._mass
 
     def exchange(self, vector: Tensor, comm: Transport, neighbours: Neighbours) -> None:
         stream = self.streams("gossip")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,7 +112,7 @@ class Switch(Strategy):
     def _on_plateau(self, replica: Replica, comm: Transport) -> bool:
         """Whether the loss has stopped falling; the same answer on every rank."""
         state: dict[str, Any] = replica.state[_KEY]
-        if replica.fill:  # a rank without samples has no loss
+        if replica.fill and math.isfinite(replica.loss):  # a rank without samples has no loss
             state["sum"] += replica.loss
             state["count"] += 1
         if replica.step % self.window:
@@ -127,6 +128,18 @@ class Switch(Strategy):
         else:
             state["without_progress"] += 1
         return bool(state["without_progress"] >= self.patience)
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        if self._switched(replica):
+            self._second().pause(replica, comm)
+
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        if self._switched(replica):
+            self._second().announce(replica, comm, moment, leaving=leaving)
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        if self._switched(replica):
+            self._second().resume(replica, comm)
 
     def serve(self, replica: Replica, comm: Transport) -> None:
         self._second().serve(replica, comm)

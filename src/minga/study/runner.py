@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minga.errors import MingaError
+from minga.errors import MingaError, RunStopped
 from minga.report.live import View
 from minga.runner import run
 from minga.study.description import Job, Study
@@ -113,6 +113,8 @@ def _run_one(job: Job, directory: Path, runs: str, view: StudyView) -> Result:
     error: str | None = None
     try:
         run(job.cell.for_repetition(job.repetition, directory / runs), watched)
+    except RunStopped:  # the study was asked to end, not just this run
+        raise
     except MingaError as failure:
         error = str(failure)
     return Result(

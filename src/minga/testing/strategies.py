@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from minga.config import fields_of
-from minga.errors import MingaError
+from minga.errors import DivergedError
 from minga.experiment import Cluster, Experiment, Training
 from minga.replica import Replica
 from minga.spec import describe, parse
@@ -70,10 +70,26 @@ class StrategyConformance:
             self.train(3, dataclasses.replace(workload, loss=fails_once), steps=50)
         assert time.monotonic() - began < 20
 
-    def test_a_loss_that_is_no_number_names_rank_and_step(self) -> None:
+    def test_losses_that_are_no_numbers_end_the_run_and_name_rank_and_step(self) -> None:
         workload = dataclasses.replace(blobs(), loss=lambda outputs, targets: outputs.sum() * math.nan)
-        with pytest.raises(MingaError, match=r"loss is nan on rank \d+ at step 1"):
-            self.train(2, workload, steps=5)
+        with pytest.raises(DivergedError, match=r"loss is nan on rank \d+ at step 3, and none of 3 steps in a row"):
+            self.train(2, workload, steps=20, bad_steps_in_a_row=3)
+
+    def test_a_gradient_that_is_no_number_leaves_no_trace(self) -> None:
+        workload = blobs()
+        calls = 0
+
+        def bad_now_and_then(outputs: Tensor, targets: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            loss = torch.nn.functional.cross_entropy(outputs, targets)
+            if calls in (7, 21, 22):
+                return loss + (outputs * 0).abs().sqrt().sum()  # a number, but its derivative is none
+            return loss
+
+        replicas = self.train(3, dataclasses.replace(workload, loss=bad_now_and_then), steps=60)
+        assert all(bool(torch.isfinite(replica.parameters).all()) for replica in replicas[:3])
+        assert _loss(replicas[0], workload) < 0.8 * _initial_loss(workload)
 
     def test_it_can_be_written_and_read_as_a_string(self) -> None:
         strategy = self.make()

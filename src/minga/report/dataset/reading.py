@@ -170,10 +170,14 @@ def _read_events(run: Run) -> None:
     ranks, finished = 0, set()
     for path in files:
         rank = int(path.stem.removeprefix("rank-"))
-        evaluating = 0.0
+        evaluating = idle = last = 0.0
         for event in _lines(path, run):
             try:
                 kind = event["event"]
+                if kind == "resumed":  # nobody trained since the event before it
+                    idle += event["time"] - last
+                    ranks = event["ranks"]
+                last = event["time"]
                 if kind == "started":
                     began = event["time"] if began is None else began
                     ranks = event["ranks"]
@@ -183,12 +187,12 @@ def _read_events(run: Run) -> None:
                     finished.add(rank)
                 elif kind == "evaluated" and began is not None:
                     evaluating += event["seconds"]
-                    run.curve.append(_point(event, event["time"] - began - evaluating, event["metrics"]))
+                    run.curve.append(_point(event, event["time"] - began - evaluating - idle, event["metrics"]))
                 elif kind == "step" and rank == 0 and began is not None and event["loss"] is not None:
-                    seconds = event["time"] - began - evaluating
+                    seconds = event["time"] - began - evaluating - idle
                     run.training_losses.append(_point(event, seconds, {"training loss": event["loss"]}))
                 elif kind == "sample" and began is not None and event["seconds"] > 0:
-                    run.samples.setdefault(rank, []).append(_sample(event, began))
+                    run.samples.setdefault(rank, []).append(_sample(event, began + idle))
             except (KeyError, TypeError, ValueError, AttributeError):
                 run.damaged_lines += 1
     if not files or began is None:

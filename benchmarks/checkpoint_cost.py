@@ -1,0 +1,138 @@
+"""What checkpoints cost the training loop: the same training with and without, side by side, and the parts of the cost.
+
+python benchmarks/checkpoint_cost.py
+
+Turns with a checkpoint and turns without alternate on the same model. The cost of one checkpoint is the difference,
+writing beside training included; relative to a minute of training it is what the default (one a minute) costs. The
+cost of looking for numbers that are none is measured on the same vectors, as a part of a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import harness
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from minga.bad_numbers import all_finite
+from minga.checkpoints.keeper import DiskKeeper
+from minga.comm.threads import ThreadWorld
+from minga.experiment import Checkpoints, Experiment, Training
+from minga.measure.recorder import Recorder
+from minga.strategies import Single
+from minga.train import train
+from minga.trainee import Trainee, build_trainee
+from minga.workload import Workload
+from minga.workloads.digits import digits
+
+TURNS = 20
+REPETITIONS = 5
+EVERY_SECONDS = 60.0
+
+
+def wide() -> Workload:
+    """4.2 million parameters with Adam: 50 MB in a checkpoint."""
+    data = TensorDataset(torch.randn(640, 1024), torch.arange(640) % 10)
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024), nn.ReLU(), nn.Linear(1024, 10))
+
+    return Workload(name="wide", model=model, train=data, batch=32, optimizer=lambda p: torch.optim.Adam(p, lr=0.0001))
+
+
+# Steps of a turn: long enough that the checkpoint of its beginning is written before its end.
+WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {"digits": (digits, 200), "wide": (wide, 30)}
+
+
+def turn(trainee: Trainee, folder: Path, steps: int, *, checkpoint: bool) -> float:
+    """Seconds of so many steps, with a checkpoint in the first of them or with none; until it is written, at least."""
+    settings = Checkpoints(every_steps=1 << 40, every_seconds=0, keep=1)
+    trainee.steps = trainee.replica.step + steps
+    experiment = Experiment(
+        workload=trainee.workload.name, strategy=Single(), training=Training(steps=1, evaluate_every=0)
+    )
+    recorder = Recorder(None)
+    keeper = DiskKeeper(folder, settings, trainee, recorder)
+    if checkpoint:
+        keeper._moments._settings = dataclasses.replace(settings, every_steps=trainee.replica.step + 1)
+    began = time.perf_counter()
+    train(experiment, trainee, ThreadWorld(1).transport(0), recorder, keeper)
+    return time.perf_counter() - began
+
+
+def cost(make: Callable[[], Workload], steps: int) -> dict[str, Any]:
+    workload = dataclasses.replace(make(), test=None, schedule=None)
+    experiment = Experiment(workload=workload.name, strategy=Single(), training=Training(steps=1))
+    trainee = build_trainee(experiment, workload, 0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for checkpoint in (True, False):  # warm up
+            turn(trainee, folder, steps, checkpoint=checkpoint)
+        seconds = harness.alternate(
+            {
+                "with": lambda: turn(trainee, folder, steps, checkpoint=True),
+                "without": lambda: turn(trainee, folder, steps, checkpoint=False),
+            },
+            TURNS,
+            quiet=True,
+        )
+        written = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    differences = [mine - theirs for mine, theirs in zip(seconds["with"], seconds["without"], strict=True)]
+    return {
+        "checkpoint": statistics.median(differences),
+        "step": statistics.median(seconds["without"]) / steps,
+        "bytes": written,
+        "looking": looking_seconds(trainee),
+    }
+
+
+def looking_seconds(trainee: Trainee) -> float:
+    """Of both looks at the gradients of a step, with caches that the model has emptied."""
+    much, seconds = torch.ones(4_000_000), []
+    for _ in range(100):
+        much.add_(1)
+        trainee.replica.gradients.mul_(1.0)  # as after backward
+        began = time.perf_counter()
+        all_finite(trainee.replica.gradients)
+        all_finite(trainee.replica.gradients)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    rows = []
+    for name, (make, steps) in WORKLOADS.items():
+        measured = [cost(make, steps) for _ in range(REPETITIONS)]
+        shares = sorted(each["checkpoint"] / EVERY_SECONDS for each in measured)
+        rows.append(
+            {
+                "model": name,
+                "MB": measured[0]["bytes"] / 1e6,
+                "ms per step": 1000 * statistics.median(each["step"] for each in measured),
+                "ms per checkpoint": 1000 * statistics.median(each["checkpoint"] for each in measured),
+                "share at one a minute": statistics.median(shares),
+                "lowest": shares[0],
+                "highest": shares[-1],
+                "looking for bad numbers, share of a step": statistics.median(
+                    each["looking"] / each["step"] for each in measured
+                ),
+                "repetitions": REPETITIONS,
+            }
+        )
+    note = "cost of a checkpoint on one core, training and writing together (1 rank, medians)"
+    harness.save("checkpoint_cost", rows, note)
+
+
+if __name__ == "__main__":
+    main()

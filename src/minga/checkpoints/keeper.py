@@ -1,0 +1,257 @@
+"""What a training loop calls: put back a checkpoint at the start, take new ones on the way, stop when asked to.
+
+    with keeper:
+        keeper.before_start(); strategy.start(replica, comm); keeper.after_start()
+        for ...:
+            ...
+            keeper.stepped(good=True, metrics={})          # raises RunStopped at the end of a step, if asked to stop
+
+`Keeper` itself does nothing of this, for loops without a run directory; `DiskKeeper` does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from minga.checkpoints.files import checkpoint_name, remove_leftovers
+from minga.checkpoints.moments import Moments, Verdict
+from minga.checkpoints.resume import Resumption, load_own, load_shared
+from minga.checkpoints.state import put_back, take
+from minga.checkpoints.writer import CheckpointWriter, Part
+from minga.comm.transport import Transport
+from minga.errors import MingaError, RunStopped
+from minga.experiment import Checkpoints
+from minga.journal import Journal
+from minga.measure.events import Checkpointed, CheckpointFailed
+from minga.measure.recorder import Recorder
+from minga.strategies.base import Strategy
+from minga.trainee import Trainee
+
+__all__ = ["DiskKeeper", "Keeper"]
+
+_LOG = logging.getLogger("minga.checkpoints")
+
+
+class Keeper:
+    """Keeps nothing; base of those that do."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def attach(self, strategy: Strategy, comm: Transport, journal: Journal) -> Self:
+        """Tell it whose training this is; before anything else."""
+        return self
+
+    def before_start(self) -> None:
+        """Before `Strategy.start`: on another number of ranks, put back what all ranks share."""
+
+    def after_start(self) -> None:
+        """After `Strategy.start`: on the same number of ranks, put back everything."""
+
+    def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
+        """After each step of a rank that trains; `good`: it was not left out, `metrics`: of an evaluation after it."""
+
+
+class DiskKeeper(Keeper):
+    """Checkpoints in a run's directory."""
+
+    def __init__(
+        self,
+        run: Path,
+        settings: Checkpoints,
+        trainee: Trainee,
+        recorder: Recorder,
+        *,
+        resumption: Resumption | None = None,
+        session: int = 0,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`session`: how often the run was gone on with; `stopping`: whether this rank was asked to stop."""
+        self._settings = settings
+        self._run = run
+        self._trainee = trainee
+        self._recorder = recorder
+        self._resumption = resumption
+        self._session = session
+        self._stopping = stopping
+        self._moments = Moments(settings)
+        self._untried: Part | None = None
+        """The last one, until a step from there on has shown that it is good."""
+        self._best: float | None = None
+        self._best_part: Part | None = None
+        """The best so far, if it is not written yet."""
+        self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
+        metrics = list(trainee.workload.metrics)
+        self._metric = metrics[0] if metrics else "loss"
+        self._higher_is_better = bool(metrics)
+        self.last_written: str | None = None
+
+    def attach(self, strategy: Strategy, comm: Transport, journal: Journal) -> Self:
+        self._strategy = strategy
+        self._comm = comm
+        self._journal = journal
+        self._trainee.replica.save = self._save_as_server
+        remove_leftovers(self._run, comm.rank)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._submit_best()
+        if self._untried is not None and error is None:
+            self._submit(self._untried)
+        self._writer.close()
+
+    # --- at the start -------------------------------------------------------------------------------------------
+
+    def before_start(self) -> None:
+        resumption = self._resumption
+        if resumption is not None and not resumption.fits(self._strategy, self._comm):
+            state = load_shared(resumption.checkpoint)
+            put_back(state, self._trainee, self._strategy, shared_only=True)
+            if self._comm.rank == 0:
+                _LOG.warning(
+                    "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
+                    resumption.checkpoint.name,
+                    state.ranks,
+                    state.facts["strategy"],
+                )
+            self._journal.go_on({}, state.step, resumption.checkpoint.name)
+
+    def after_start(self) -> None:
+        resumption = self._resumption
+        if resumption is not None and resumption.fits(self._strategy, self._comm):
+            state = load_own(resumption.checkpoint, self._comm.rank)
+            put_back(state, self._trainee, self._strategy)
+            self._strategy.resume(self._trainee.replica, self._comm)
+            self._best = state.facts.get("best")
+            self._journal.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
+
+    # --- on the way ---------------------------------------------------------------------------------------------
+
+    def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
+        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        if self._untried is not None:
+            # Parameters may be far off already when a checkpoint is taken; the next step shows it.
+            untried, self._untried = self._untried, None
+            if good:
+                self._submit(untried)
+        trainers, lockstep = strategy.trainers(replica, comm), strategy.lockstep(replica)
+        if comm.rank >= trainers:
+            return  # from now on it serves, and hears from those who train
+        together = comm.group(range(trainers) if lockstep else [comm.rank])
+        with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
+            verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
+            value = metrics.get(self._metric) if lockstep and self._settings.keep_best else None
+            better = value is not None and self._is_better(value)
+            if better:
+                self._best = value
+            if verdict is Verdict.STOP:
+                self._leave(lockstep, value)
+            elif verdict is Verdict.CHECKPOINT and good:
+                self._untried = self._take(self._moment(lockstep), value, leaving=False)
+            elif better and good:
+                # Evaluations may come often. The best waits in memory for the next checkpoint, or for the end.
+                self._best_part = self._take(self._moment(lockstep), value, leaving=False)
+
+    def _is_better(self, value: float) -> bool:
+        if self._best is None:
+            return True
+        return value > self._best if self._higher_is_better else value < self._best
+
+    def _moment(self, lockstep: bool) -> int:
+        return self._trainee.replica.step if lockstep else self._moments.number
+
+    def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
+        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        began = comm.now()
+        strategy.pause(replica, comm)
+        name = checkpoint_name(moment, None if strategy.lockstep(replica) else self._session)
+        try:
+            state = take(self._trainee, strategy, comm)
+        except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
+            self._tell(name, error)
+            state = None
+        if replica.served is None:
+            strategy.announce(replica, comm, moment, leaving=leaving)
+        if state is None:
+            return None
+        state.facts["best"] = self._best
+        state.facts["totals"] = self._journal.totals()
+        taking = comm.now() - began
+        return Part(
+            name,
+            state,
+            metric=self._metric if value is not None else None,
+            value=value,
+            higher_is_better=self._higher_is_better,
+            taking_seconds=taking,
+            written=partial(self._written, name, state.step, taking),
+        )
+
+    def _leave(self, lockstep: bool, value: float | None) -> None:
+        part = self._take(self._moment(lockstep), value, leaving=True)
+        if part is not None:
+            self._submit(part)
+        self._end()
+
+    def _save_as_server(self, moment: int, leaving: bool) -> None:
+        """Called by a strategy on a rank that serves, when all that train have asked for it."""
+        part = self._take(moment, None, leaving=leaving)
+        if part is not None:
+            self._submit(part)
+        if leaving:
+            self._end()
+
+    def _end(self) -> None:
+        self._writer.wait()
+        raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._trainee.replica.step}")
+
+    def _submit(self, part: Part, *, best: bool = False) -> None:
+        if not best:
+            self._submit_best()
+        self._writer.submit(part, best=best)
+
+    def _submit_best(self) -> None:
+        if self._best_part is not None:
+            part, self._best_part = self._best_part, None
+            self._submit(part, best=True)
+
+    def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
+        self.last_written = name
+        self._recorder.emit(
+            Checkpointed(
+                time=self._recorder.now(),
+                step=step,
+                checkpoint=name,
+                bytes=nbytes,
+                taking_seconds=taking,
+                writing_seconds=seconds,
+            )
+        )
+
+    def _failed(self, part: Part, error: Exception) -> None:
+        self._tell(part.name, error)
+
+    def _tell(self, name: str, error: Exception) -> None:
+        rank, step = self._comm.rank, self._trainee.replica.step
+        message = str(error) if isinstance(error, MingaError) else f"{type(error).__name__}: {error}"
+        _LOG.warning(
+            "rank %d could not keep checkpoint %s: %s. Training goes on; earlier checkpoints are as they were",
+            rank,
+            name,
+            message,
+        )
+        now = self._recorder.now()
+        self._recorder.emit(CheckpointFailed(time=now, rank=rank, step=step, checkpoint=name, message=message))
+        self._recorder.flush()
