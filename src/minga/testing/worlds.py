@@ -87,9 +87,13 @@ def run_tcp_threads(
         transports: dict[int, TcpTransport] = {}
 
         def connect(rank: int) -> Transport:
-            transports[rank] = TcpTransport(generation, rank, doors[rank], timeout_seconds)
-            transports[rank].wait_until_connected()
-            return transports[rank]
+            comm = transports[rank] = TcpTransport(generation, rank, doors[rank], timeout_seconds)
+            try:
+                comm.wait_until_connected()
+            except BaseException:
+                comm.close()
+                raise
+            return comm
 
         # Who fails says no goodbye, as a process that ends.
         return run_ranks(size, connect, function, when_failed=lambda rank, why: transports[rank].abort(why))

@@ -211,10 +211,10 @@ class Channel:
                 self._changed.wait(left)
             return []
 
-    def first_lost(self) -> PeerLost | None:
-        """Why the first rank that is gone is gone."""
+    def lost(self) -> PeerLost | None:
+        """Why a rank is gone, if one is that did not say goodbye."""
         with self._lock:
-            return next(iter(self._exchange.gone.values()), None)
+            return self._exchange.alarm
 
     def close(self, deadline: float) -> None:
         """Say goodbye where somebody listens, and give back what is left."""

@@ -44,7 +44,8 @@ class Exchange:
         self._tell_gone = gone
         self._wanted: set[int] = set()
         self._by_descriptor: dict[int, Link] = {}
-        self._alarm: PeerLost | None = None
+        self.alarm: PeerLost | None = None
+        """Why the first rank is gone that did not say goodbye."""
         self._credit: Counter[int] = Counter()
 
     def send(self, operation: Operation) -> None:
@@ -150,8 +151,8 @@ class Exchange:
         error: PeerLost | None = None
         if operation.peer is not None:
             error = self.gone.get(operation.peer)
-        elif self._alarm is not None:
-            error = self._alarm
+        elif self.alarm is not None:
+            error = self.alarm
         elif len(self.gone) == len(self.links):
             error = PeerLost(f"rank {self.rank} can't {operation.whom}: all others have left")
         if error is not None:
@@ -202,8 +203,8 @@ class Exchange:
         if link.rank in self.gone:
             return
         self.gone[link.rank] = error
-        if alarming and self._alarm is None:
-            self._alarm = error
+        if alarming and self.alarm is None:
+            self.alarm = error
         operations, line = list(link.operations()), link.line
         link.drop()
         if line is not None:

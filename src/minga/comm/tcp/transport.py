@@ -58,8 +58,11 @@ class TcpTransport(Transport):
         self._channel = _MAIN
         self._offset = 0
 
-    def _beside(self, channel: int, offset: int) -> TcpTransport:
-        """The same rank, with messages of its own."""
+    def beside(self) -> TcpTransport:
+        """The same rank with messages of its own, as a job gets it that `start` runs."""
+        return self._view(_BESIDE, self._offset)
+
+    def _view(self, channel: int, offset: int) -> TcpTransport:
         other = object.__new__(TcpTransport)
         other.__dict__.update(self.__dict__)
         other._channel, other._offset = channel, offset
@@ -79,17 +82,17 @@ class TcpTransport(Transport):
             raise PeerLost(self._core.reason)
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
-        background = self._beside(_BESIDE, self._offset)
+        background = self.beside()
         return self._core.background.submit(lambda: function(background))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
-        over = self._beside(self._channel, self._offset + _ALL_REDUCE)
+        over = self._view(self._channel, self._offset + _ALL_REDUCE)
         ring(over if ranks is None else over.group(ranks), tensor)
         return Done(self.rank)
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         # Everybody is in the same call, so nobody has to ask for permission: half a round trip less.
-        Transport.all_gather(self._beside(_GATHERING[self._channel], 0), buffers, ranks)
+        Transport.all_gather(self._view(_GATHERING[self._channel], 0), buffers, ranks)
 
     def wait_until_connected(self) -> None:
         """Until every other member is connected; raises `PeerLost` or `PeerTimeout` otherwise."""
@@ -148,7 +151,7 @@ class _Core:
         missing = self.channels[_MAIN].wait_until_settled(time.monotonic() + self._seconds)
         if self.reason:
             raise PeerLost(self.reason)
-        lost = self.channels[_MAIN].first_lost()
+        lost = self.channels[_MAIN].lost()
         if lost is not None:
             raise lost
         if missing:
