@@ -1,7 +1,7 @@
 """Who is in the run: an ordered list of members with a number. When somebody leaves or comes, the next number begins.
 
-    generation = Generation(number=3, members=(MemberInfo(id="node-0", ...), ...), secret=secrets.token_hex(32))
-    generation.rank_of("node-0")  # 0: the place in the list
+generation = Generation(number=3, members=(MemberInfo(id="node-0", ...), ...), secret=secrets.token_hex(32))
+generation.rank_of("node-0")  # 0: the place in the list
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Generation:
         number = _check(fields["number"], int, "a generation's number")
         if number < 0:
             raise ProtocolError(f"a generation's number should be 0 or more, not {number}")
-        members = tuple(MemberInfo.from_dict(each) for each in _check(fields["members"], list, "a generation's members"))
+        members = tuple(
+            MemberInfo.from_dict(each) for each in _check(fields["members"], list, "a generation's members")
+        )
         if len({member.id for member in members}) != len(members):
             raise ProtocolError(f"generation {number} has members of the same name")
         secret = _check(fields["secret"], str, "a generation's secret")

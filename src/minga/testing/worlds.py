@@ -14,8 +14,8 @@ from minga.comm.threads import run_ranks, run_threads
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
-from minga.membership.generation import Generation, MemberInfo
 from minga.measure.recorder import Recorder
+from minga.membership.generation import Generation, MemberInfo
 from minga.replica import Replica
 from minga.train import train
 from minga.trainee import build_trainee

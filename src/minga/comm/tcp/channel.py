@@ -1,7 +1,7 @@
 """Messages between all ranks over connections of their own, moved on by whoever waits for one of them.
 
-Who waits does the work itself: no other thread has to be woken first, which is most of what a short message costs. While
-nobody waits and something long is under way, the `Attendant` does it.
+Who waits does the work itself: no other thread has to be woken first, which is most of what a short message costs.
+While nobody waits and something long is under way, the `Attendant` does it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Channel:
         with self._lock:
             if not self._over(operation):
                 self._exchange.post(operation)
-                # A short message has been sent already or will be, whoever waits; a long one goes on only if it is read.
+                # A short message is sent whether anybody reads or not; a long one goes on only if somebody does.
                 if not operation.done and len(view) > SHORT_BYTES:
                     self._unattend(operation)
         return operation
@@ -92,8 +92,6 @@ class Channel:
 
     def wait(self, operation: Operation, patience: float) -> int:
         """Until the operation is done; meanwhile all others go on too."""
-        if operation.done:
-            return operation.outcome
         began, seconds = time.monotonic(), self._seconds * patience
         with self._lock:
             self._waiting += 1
@@ -134,8 +132,8 @@ class Channel:
         absent = [rank for rank, link in links if link.line is None and operation.peer in (None, rank)]
         which = f" Not connected: rank {', '.join(map(str, absent))}." if absent else ""
         return PeerTimeout(
-            f"rank {self.rank} waited {seconds:g} s to {operation.whom}, in vain: slow, stopped, or not at the same point "
-            f"of the program.{which} If it is only slow, raise cluster.timeout_seconds"
+            f"rank {self.rank} waited {seconds:g} s to {operation.whom}, in vain: slow, stopped, or not at the same "
+            f"point of the program.{which} If it is only slow, raise cluster.timeout_seconds"
         )
 
     # What others than the ranks' threads call

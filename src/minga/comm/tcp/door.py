@@ -1,15 +1,16 @@
-"""Where others connect to a process for data: one listener for the process's lifetime, whatever generations come and go.
+"""Where others connect to a process for data: one listener for its lifetime, whatever generations come and go.
 
     with DataDoor("127.0.0.1") as door:
         print(door.port)  # tell it to the others
 
-Nobody gets in who does not know the secret of the generation that it names. A quicker peer may come for a generation that
-this process has not heard of yet: it waits in front of the door. All greetings go on side by side in one thread, each
-step only when it can be done at once, so a visitor that says nothing holds up nobody.
+Nobody gets in who does not know the secret of the generation that it names. A quicker peer may come for a generation
+that this process has not heard of yet: it waits in front of the door. All greetings go on side by side in one thread,
+each step only when it can be done at once, so a visitor that says nothing holds up nobody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -179,7 +180,7 @@ class DataDoor:
         except StopIteration:
             del self._visitors[visitor.line.descriptor]
             return
-        except (Dropped, OSError) as error:
+        except Exception as error:  # whatever one visitor does, the door stays open for the others
             self._drop(visitor, error)
             return
         if wanted != visitor.wanted:
@@ -201,9 +202,7 @@ class DataDoor:
     def _drop(self, visitor: _Visitor, why: Exception) -> None:
         _log.warning("dropped the connection from %s: %s", visitor.whence, why)
         if isinstance(why, Dropped) and why.code is not None:
-            try:
+            with contextlib.suppress(OSError):
                 refuse(visitor.line, why.code)
-            except OSError:
-                pass
         del self._visitors[visitor.line.descriptor]
         visitor.line.close()

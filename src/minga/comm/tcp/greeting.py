@@ -5,8 +5,8 @@
     caller: HMAC(secret, "caller", hello, nonce)
     door:   HMAC(secret, "door", hello, nonce)      or why not
 
-The secret never travels, and both nonces are new each time, so nothing can be replayed, on this run or another. The door
-proves itself last, so that who does not know the secret gets nothing to try guesses on.
+The secret never travels, and both nonces are new each time, so nothing can be replayed, on this run or another. The
+door proves itself last, so that who does not know the secret gets nothing to try guesses on.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Link:
             try:
                 count = self.line.send(frame.parts)
             except OSError as error:
-                # Not raised: it may be in the middle of something, and what the other side said last is still to be read.
+                # Not raised: this may be in the middle of something, and the other side's last words are to be read.
                 self.ailment = error
                 self._mute = True
                 return

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from minga.comm.tcp.frames import SHORT_BYTES
 from minga.comm.tcp.operation import Operation
 from minga.errors import PeerLost
 
 __all__ = ["Arrival", "Landing", "Mailbox", "Nonsense"]
+
+Item = TypeVar("Item")
 
 # A peer has that many messages announced and nobody asks for them: one of the two is broken.
 _MOST_UNASKED = 1 << 16
@@ -90,7 +93,9 @@ class Mailbox:
         if self._asked or peer is None or len(operation.view) <= SHORT_BYTES:
             box.posted.append(operation)
         elif any(earlier.peer in (None, peer) for earlier in box.posted):
-            box.posted.append(operation)  # it is not the next one's turn; it gets its permit when a message is announced
+            box.posted.append(
+                operation
+            )  # it is not the next one's turn; it gets its permit when a message is announced
         else:
             self._promise(box, peer, operation)
 
@@ -164,6 +169,10 @@ class Mailbox:
         if not announced:
             box.unannounced[source] -= 1
         place = places.popleft()
+        if isinstance(place, _GivenUp):
+            operation = _pop_first(box.posted, source)
+            if operation is not None:
+                place = operation
         if isinstance(place, Operation):
             self._checked(box, source, length, place)
             return place
@@ -217,10 +226,10 @@ class Mailbox:
     def lose(self, source: int, error: PeerLost, *, alarming: bool) -> None:
         """Nothing comes from `source` any more, besides what is here. `alarming`: who waits for anybody is told too."""
         for box in self._boxes.values():
-            lost = [each for each in box.arrived if each.source == source and not each.complete]
-            box.arrived = [each for each in box.arrived if each not in lost]
-            failed = [each for each in box.posted if each.peer == source or (alarming and each.peer is None)]
-            box.posted = [each for each in box.posted if each not in failed]
+            lost, box.arrived = _parted(box.arrived, lambda each: each.source == source and not each.complete)
+            failed, box.posted = _parted(
+                box.posted, lambda each: each.peer == source or (alarming and each.peer is None)
+            )
             failed += [each.taker for each in lost if each.taker is not None]
             failed += [place for place in box.promised.pop(source, ()) if isinstance(place, Operation)]
             for operation in failed:
@@ -234,6 +243,10 @@ class Mailbox:
             if operation.peer is None:
                 operation.peer = source
             raise
+
+
+def _parted(items: list[Item], condition: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+    return [item for item in items if condition(item)], [item for item in items if not condition(item)]
 
 
 def _pop_first(posted: list[Operation], source: int) -> Operation | None:

@@ -34,7 +34,7 @@ class Operation(Pending):
         self._error: PeerLost | None = None
 
     def wait(self, patience: float = 1.0) -> int:
-        return self.channel.wait(self, patience)
+        return self.outcome if self.done else self.channel.wait(self, patience)
 
     @property
     def done(self) -> bool:
