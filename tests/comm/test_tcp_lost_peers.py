@@ -1,4 +1,4 @@
-"""A process that is killed is noticed at once; one that leaves is no alarm; one that stops is missed at the deadline."""
+"""Who is killed is noticed at once; who leaves is no alarm; who stops is missed at the deadline."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import torch
 from tcp_members import call_in, members
 
 from minga.comm.tcp import DataDoor, TcpTransport
-from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, HEADER, MESSAGE, PERMIT, SHORT_BYTES
+from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, HEADER, MESSAGE, PERMIT, SHORT_BYTES, WINDOW_BYTES
 from minga.comm.tcp.line import Line
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError
@@ -81,6 +81,13 @@ def test_any_order_of_tags_and_sizes_arrives_in_the_order_of_each_tag(seed: int)
     run_tcp_threads(2, body)
 
 
+def unasked_bytes(comm: Transport) -> int:
+    """What a rank keeps that nobody has asked for."""
+    assert isinstance(comm, TcpTransport)
+    boxes = comm._core.channels[0]._exchange._mailbox._boxes.values()
+    return sum(len(each.view or b"") for box in boxes for each in box.arrived)
+
+
 def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn() -> None:
     count, numbers = 300, SHORT_BYTES // 4
 
@@ -93,14 +100,7 @@ def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn()
             return
         value = torch.empty(numbers)
         comm.receive(torch.empty(1), 0, 4)
-        assert (
-            sum(
-                len(each.view or b"")
-                for box in comm._core.channels[0]._exchange._mailbox._boxes.values()
-                for each in box.arrived
-            )
-            < 2**21
-        )  # type: ignore[attr-defined]
+        assert unasked_bytes(comm) < 2 * WINDOW_BYTES
         for number in range(count):
             comm.receive(value, 0, 3)
             assert float(value[0]) == float(value[-1]) == number
@@ -126,7 +126,8 @@ def test_a_permit_is_there_before_the_message() -> None:
     with members() as (zero, one):
         link = one._core.channels[0]._exchange.links[0]
         arrival = zero.ireceive(torch.empty(LONG), 1)
-        one.receive(torch.empty(1), 0, 9) if zero.isend(torch.empty(1), 1, 9) else None  # so the permit is here
+        zero.isend(torch.empty(1), 1, 9)
+        one.receive(torch.empty(1), 0, 9)  # what was sent before it, the permit, is here too
         one.send(torch.ones(LONG), 0)
         assert arrival.wait() == 1
         assert not any(link._held.values())

@@ -58,7 +58,7 @@ class TorchTransport(Transport):
         self._background = BackgroundThread(rank, timeout_seconds * 2)
         try:
             self._messages = self._shared.group("messages", self._everybody, "cpu")
-            # Everybody is connected now; without this, a rank with nothing to say could leave while others still connect.
+            # Everybody is connected then; otherwise a rank with nothing to say could leave while others still connect.
             _Collective(self._messages.barrier(), self._shared, rank, self._everybody).wait()
         except BaseException:
             self._shared.close()

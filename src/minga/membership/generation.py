@@ -88,9 +88,8 @@ class Generation:
         number = _check(fields["number"], int, "a generation's number")
         if number < 0:
             raise ProtocolError(f"a generation's number should be 0 or more, not {number}")
-        members = tuple(
-            MemberInfo.from_dict(each) for each in _check(fields["members"], list, "a generation's members")
-        )
+        listed = _check(fields["members"], list, "a generation's members")
+        members = tuple(MemberInfo.from_dict(each) for each in listed)
         if len({member.id for member in members}) != len(members):
             raise ProtocolError(f"generation {number} has members of the same name")
         secret = _check(fields["secret"], str, "a generation's secret")

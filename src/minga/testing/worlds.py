@@ -33,7 +33,7 @@ def train_in_threads(
     timeout_seconds: float = 30.0,
     run_on: Callable[..., list[Any]] = run_threads,
 ) -> list[Replica]:
-    """Train with the real loop on the thread transport (or another one's `run_on`); all ranks' replicas, servers last."""
+    """Train with the real loop on the thread transport (or by `run_on`); the replicas of all ranks, servers last."""
     # One after the other: threads share torch's random numbers.
     trainees = [build_trainee(experiment, workload, rank) for rank in range(experiment.ranks)]
 

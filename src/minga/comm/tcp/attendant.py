@@ -60,7 +60,7 @@ class Attendant:
         self._pausing: list[_Call] = []
         self._endings: dict[int, tuple[Channel, int]] = {}
         """Lines whose end is to be noticed even if nobody waits for their rank."""
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._closed = False
         self._poller = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -89,7 +89,11 @@ class Attendant:
     def gone(self, channel: Channel, rank: int, error: PeerLost, alarming: bool) -> None:
         """Where `rank` has not connected yet, it never will."""
         if channel.number == 0:
-            self.do(lambda: [other.lose(rank, error, alarming=alarming) for other in list(self._channels.values())])
+            self.do(lambda: self._lose_everywhere(rank, error, alarming=alarming))
+
+    def _lose_everywhere(self, rank: int, error: PeerLost, *, alarming: bool) -> None:
+        for channel in list(self._channels.values()):
+            channel.lose(rank, error, alarming=alarming)
 
     def attached(self, channel: Channel, rank: int) -> None:
         """The main connection to a rank tells when its process ends."""
@@ -98,7 +102,7 @@ class Attendant:
 
     def do(self, task: Callable[[], object]) -> None:
         """Run something in this thread."""
-        self._tasks.put(lambda: [task(), None][1])  # type: ignore[func-returns-value]
+        self._tasks.put(task)
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
 

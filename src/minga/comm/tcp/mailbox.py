@@ -1,13 +1,13 @@
 """Which message goes into which receive: by source and tag, in the order of sending and of posting.
 
-It knows no sockets. Frames come in through its methods, and `permit` and `taken` tell what is to be sent back. What comes
-back from `eager` and `message` is where the bytes belong; `landed` is called when they are all there.
+It knows no sockets. Frames come in through its methods, and `permit` and `taken` tell what is to be sent back. What
+`eager` and `message` return is where the bytes belong; `landed` is called when they are all there.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -76,8 +76,8 @@ class Mailbox:
     """One rank's receives of one channel."""
 
     def __init__(self, permit: Callable[[int, int], None], taken: Callable[[int, int], None], *, asked: bool) -> None:
-        """`permit(source, tag)`, `taken(source, bytes)`. `asked`: nothing comes here that is not received soon, in order,
-        as in a gathering, so no permits are needed."""
+        """`permit(source, tag)`, `taken(source, bytes)`. `asked`: everything that comes here is received soon, in the
+        same order, as in a gathering, so no permits are needed."""
         self._permit = permit
         self._taken = taken
         self._asked = asked
@@ -93,9 +93,7 @@ class Mailbox:
         if self._asked or peer is None or len(operation.view) <= SHORT_BYTES:
             box.posted.append(operation)
         elif any(earlier.peer in (None, peer) for earlier in box.posted):
-            box.posted.append(
-                operation
-            )  # it is not the next one's turn; it gets its permit when a message is announced
+            box.posted.append(operation)  # another one comes first; it gets its permit when a message is announced
         else:
             self._promise(box, peer, operation)
 
@@ -214,14 +212,6 @@ class Mailbox:
         for arrival in box.arrived:
             if arrival.taker is operation:
                 arrival.taker = None
-
-    def waiting(self) -> Iterator[Operation]:
-        """Every receive that has not begun to land."""
-        for box in self._boxes.values():
-            yield from box.posted
-            for places in box.promised.values():
-                yield from (place for place in places if isinstance(place, Operation))
-            yield from (arrival.taker for arrival in box.arrived if arrival.taker is not None)
 
     def lose(self, source: int, error: PeerLost, *, alarming: bool) -> None:
         """Nothing comes from `source` any more, besides what is here. `alarming`: who waits for anybody is told too."""
