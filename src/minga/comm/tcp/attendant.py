@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from minga.comm.tcp.bell import Bell
 from minga.comm.tcp.channel import Channel
 from minga.comm.tcp.greeting import Dropped, Secret, greet
 from minga.comm.tcp.line import READ, WRITE, Line, Steps, Tls
@@ -63,8 +64,8 @@ class Attendant:
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._closed = False
         self._poller = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller.register(self._wake, READ)
+        self._bell = Bell()
+        self._poller.register(self._bell.descriptor, READ)
         self._thread = threading.Thread(target=self._run, name=f"minga-tcp-{rank}", daemon=True)
         self._thread.start()
 
@@ -103,14 +104,12 @@ class Attendant:
     def do(self, task: Callable[[], object]) -> None:
         """Run something in this thread."""
         self._tasks.put(task)
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        self._bell.ring()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            with contextlib.suppress(OSError):
-                os.eventfd_write(self._wake, 1)
+            self._bell.ring()
             if threading.current_thread() is not self._thread:
                 self._thread.join(timeout=5)
 
@@ -125,11 +124,10 @@ class Attendant:
                 if call.line is not None:
                     call.line.close()
             self._poller.close()
-            os.close(self._wake)
 
     def _serve(self, descriptor: int) -> None:
-        if descriptor == self._wake:
-            os.eventfd_read(self._wake)
+        if descriptor == self._bell.descriptor:
+            self._bell.silence()
             while not self._tasks.empty():
                 self._tasks.get()()
         elif descriptor in self._channels:

@@ -6,12 +6,12 @@ While nobody waits and something long is under way, the `Attendant` does it.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import time
 from typing import Protocol
 
+from minga.comm.tcp.bell import Bell
 from minga.comm.tcp.exchange import Exchange
 from minga.comm.tcp.frames import SHORT_BYTES
 from minga.comm.tcp.line import READ, Line
@@ -47,8 +47,8 @@ class Channel:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._poller = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller.register(self._wake, READ)
+        self._bell = Bell()
+        self._poller.register(self._bell.descriptor, READ)
         self.descriptor = self._poller.fileno()
         self._exchange = Exchange(
             rank,
@@ -156,13 +156,7 @@ class Channel:
         """Every wait ends, now and later. Takes no lock, so that nothing holds it up; `wake_all` must follow."""
         if self._aborted is None:
             self._aborted = reason
-        self._wake_driver()
-
-    def _wake_driver(self) -> None:
-        try:
-            os.eventfd_write(self._wake, 1)
-        except OSError:
-            assert self._closed
+        self._bell.ring()
 
     def wake_all(self) -> None:
         """Let those look who wait behind another one."""
@@ -228,11 +222,10 @@ class Channel:
             self._closed = True
             self._choose_watching()
             while self._driven and time.monotonic() < deadline:
-                self._wake_driver()
+                self._bell.ring()
                 self._changed.wait(0.05)
             lines = self._exchange.release()
             self._poller.close()
-            os.close(self._wake)
             self._changed.notify_all()
         for line, idle in lines:
             if idle:
@@ -263,13 +256,13 @@ class Channel:
         self._attend_no_more(operation)
         if self._driven:
             # It was not the one who drives that came this far, so the one who drives and the others have to look.
-            self._wake_driver()
+            self._bell.ring()
             self._changed.notify_all()
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         if self._aborted is None:
-            if any(descriptor == self._wake for descriptor, _ in events):
-                os.eventfd_read(self._wake)
+            if any(descriptor == self._bell.descriptor for descriptor, _ in events):
+                self._bell.silence()
             self._exchange.serve(events)
 
     def _choose_watching(self) -> None:

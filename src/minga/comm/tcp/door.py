@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import select
 import socket
 import threading
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from minga.comm.tcp.bell import Bell
 from minga.comm.tcp.greeting import Dropped, Hello, Secret, hear, prove, refuse
 from minga.comm.tcp.line import READ, Line, Steps, Tls
 from minga.errors import PortBusy
@@ -70,10 +70,10 @@ class DataDoor:
         self._latest = -1
         self._visitors: dict[int, _Visitor] = {}
         self._closed = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = Bell()
         self._poller = select.epoll()
         self._poller.register(self._listener.fileno(), READ)
-        self._poller.register(self._wake, READ)
+        self._poller.register(self._bell.descriptor, READ)
         self._thread = threading.Thread(target=self._run, name=f"minga-door-{self.port}", daemon=True)
         self._thread.start()
 
@@ -90,7 +90,7 @@ class DataDoor:
                 self._latest = generation
                 self._over.clear()
             self._expected[generation, rank] = (secret, accept)
-        os.eventfd_write(self._wake, 1)
+        self._bell.ring()
 
     def forget(self, generation: int, rank: int) -> None:
         """Let nobody in for this rank any more."""
@@ -101,7 +101,7 @@ class DataDoor:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            os.eventfd_write(self._wake, 1)
+            self._bell.ring()
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -117,11 +117,10 @@ class DataDoor:
                 visitor.line.close()
             self._listener.close()
             self._poller.close()
-            os.close(self._wake)
 
     def _serve(self, descriptor: int, events: int) -> None:
-        if descriptor == self._wake:
-            os.eventfd_read(self._wake)
+        if descriptor == self._bell.descriptor:
+            self._bell.silence()
             for visitor in [each for each in self._visitors.values() if each.wanted == _PARKED]:
                 self._go_on(visitor)
         elif descriptor == self._listener.fileno():
