@@ -26,6 +26,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/laboratory.py
 	$(BIN)/python benchmarks/against_ddp.py
 	$(BIN)/python benchmarks/ring_against_gloo.py
+	$(BIN)/python benchmarks/tcp_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
 

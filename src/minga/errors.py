@@ -11,6 +11,8 @@
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
+        ├── ProtocolError            another process said what makes no sense
+        ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
         ├── ProtocolError            what came from elsewhere is not what it should be
@@ -38,6 +40,7 @@ __all__ = [
     "PortBusy",
     "ProtocolError",
     "RankFailed",
+    "Refused",
     "RunError",
     "RunStopped",
     "UnsupportedError",
@@ -89,6 +92,14 @@ class PeerLost(RunError):
 
 class PeerTimeout(PeerLost):
     """Another rank did not answer before the deadline."""
+
+
+class ProtocolError(RunError):
+    """Another process said what makes no sense."""
+
+
+class Refused(RunError):
+    """The coordinator's no, with its reason."""
 
 
 class RankFailed(RunError):

@@ -6,7 +6,7 @@ from typing import Any
 from minga.comm.threads import run_threads
 from minga.comm.traced import TracedTransport, Traffic
 from minga.comm.transport import Transport
-from minga.testing import TransportConformance, run_gloo_threads
+from minga.testing import TransportConformance, run_gloo_threads, run_tcp_threads
 
 
 class TestThreads(TransportConformance):
@@ -17,6 +17,11 @@ class TestThreads(TransportConformance):
 class TestGloo(TransportConformance):
     def run(self, size: int, function: Callable[[Transport], Any], *, timeout_seconds: float = 20.0) -> list[Any]:
         return run_gloo_threads(size, function, timeout_seconds=timeout_seconds)
+
+
+class TestTcp(TransportConformance):
+    def run(self, size: int, function: Callable[[Transport], Any], *, timeout_seconds: float = 20.0) -> list[Any]:
+        return run_tcp_threads(size, function, timeout_seconds=timeout_seconds)
 
 
 class TestTraced(TransportConformance):

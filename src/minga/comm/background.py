@@ -17,6 +17,7 @@ class _Job(Pending):
         self._function = function
         self._rank = rank
         self._seconds = seconds
+        self._ending = threading.Lock()
         self._done = threading.Event()
         self._error: BaseException | None = None
 
@@ -24,8 +25,16 @@ class _Job(Pending):
         try:
             self._function()
         except BaseException as error:
-            self._error = error
-        self._done.set()
+            self.end(error)
+        else:
+            self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        """It is over; what comes after that changes nothing."""
+        with self._ending:
+            if not self._done.is_set():
+                self._error = error
+                self._done.set()
 
     def wait(self, patience: float = 1.0) -> int:
         # The job's own waits have deadlines and name the peer that is missing; this one only makes sure
@@ -50,6 +59,8 @@ class BackgroundThread:
         self._seconds = seconds
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._unfinished: set[_Job] = set()
+        self._aborted: BaseException | None = None
 
     def submit(self, function: Callable[[], None]) -> Pending:
         if self._thread is None:
@@ -57,8 +68,17 @@ class BackgroundThread:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
         job = _Job(function, self._rank, self._seconds)
+        self._unfinished.add(job)
         self._jobs.put(job)
+        if self._aborted is not None:
+            job.end(self._aborted)
         return job
+
+    def abort(self, error: BaseException) -> None:
+        """Every wait for a job raises `error`, now and later; the one that runs now is not interrupted by this."""
+        self._aborted = error
+        for job in list(self._unfinished):
+            job.end(error)
 
     def close(self) -> None:
         if self._thread is not None:
@@ -68,4 +88,6 @@ class BackgroundThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job.run()
+            if not job.done:
+                job.run()
+            self._unfinished.discard(job)

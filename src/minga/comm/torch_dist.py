@@ -9,6 +9,9 @@ a GPU go through NCCL, those in memory (headers, counts) through gloo. Messages 
 
 from __future__ import annotations
 
+import json
+import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -19,9 +22,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from minga.comm.background import BackgroundThread
+from minga.comm.tcp import DataDoor, TcpTransport
 from minga.comm.transport import Done, Pending, Transport
-from minga.comm.wires import Wires
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError
+from minga.membership.generation import Generation, MemberInfo
 
 __all__ = ["TorchTransport"]
 
@@ -52,9 +56,13 @@ class TorchTransport(Transport):
         self._channel = "main"
         self._offset = 0
         self._background = BackgroundThread(rank, timeout_seconds * 2)
-        self._messages = self._shared.group("messages", self._everybody, "cpu")
-        # Everybody is connected now; without this, a rank with nothing to say could leave while others still connect.
-        _Collective(self._messages.barrier(), self._shared, rank, self._everybody).wait()
+        try:
+            self._messages = self._shared.group("messages", self._everybody, "cpu")
+            # Everybody is connected then; otherwise a rank with nothing to say could leave while others still connect.
+            _Collective(self._messages.barrier(), self._shared, rank, self._everybody).wait()
+        except BaseException:
+            self._shared.close()
+            raise
 
     def _beside(self) -> TorchTransport:
         """The same process and connections, with messages of its own."""
@@ -104,7 +112,8 @@ class TorchTransport(Transport):
         if buffers[0].is_cuda:
             super().all_gather(buffers, ranks)
         else:
-            self._shared.wires(self._channel).exchange(buffers, self._everybody if ranks is None else ranks)
+            gathering = self._shared.gathering()
+            (gathering if self._channel == "main" else gathering.beside()).all_gather(buffers, ranks)
 
     def close(self) -> None:
         self._background.close()
@@ -126,8 +135,10 @@ class _Shared:
         self._rank = rank
         self._device = dist.ProcessGroupGloo.create_device(hostname=address)
         self._groups: dict[tuple[str, tuple[int, ...], str], Any] = {}
-        self._wires: dict[str, Wires] = {}
-        self._address = address
+        self._lock = threading.Lock()
+        self._door = DataDoor(address)
+        self._gathering: TcpTransport | None = None
+        self._tell_door()
 
     def group(self, channel: str, members: tuple[int, ...], device: str) -> Any:
         """The process group of some ranks; made at the first use, by all of them at the same point."""
@@ -138,18 +149,34 @@ class _Shared:
             self._groups[key] = self._form(store, members.index(self._rank), len(members), device)
         return self._groups[key]
 
-    def wires(self, channel: str) -> Wires:
-        """Connections that only this channel uses, so that its messages keep their order."""
-        if channel not in self._wires:
-            self._wires[channel] = Wires(
-                self.store,
-                channel,
-                rank=self._rank,
-                size=self.size,
-                address=self._address,
-                timeout_seconds=self.timeout_seconds,
-            )
-        return self._wires[channel]
+    def gathering(self) -> TcpTransport:
+        """Connections for what everybody sends to everybody: gloo would take the core from training for each packet."""
+        with self._lock:
+            if self._gathering is None:
+                generation = Generation(
+                    number=0,
+                    members=tuple(MemberInfo.from_dict(self._told(f"door/{rank}")) for rank in range(self.size)),
+                    secret=self._told("secret"),
+                )
+                self._gathering = TcpTransport(
+                    generation, self._rank, self._door, self.timeout_seconds, connect_at_once=False
+                )
+            return self._gathering
+
+    def _tell_door(self) -> None:
+        """Where others find this rank, and what they must know to be let in: only who can read the store does."""
+        info = MemberInfo(
+            id=str(self._rank), incarnation=secrets.token_hex(8), address=self._door.address, port=self._door.port
+        )
+        self.store.set(f"door/{self._rank}", json.dumps(info.to_dict()))
+        if self._rank == 0:
+            self.store.set("secret", json.dumps(secrets.token_hex(32)))
+
+    def _told(self, key: str) -> Any:
+        try:
+            return json.loads(self.store.get(key))
+        except RuntimeError as error:
+            raise PeerTimeout(f"rank {self._rank} did not find {key!r} in the store: {error}") from error
 
     def _form(self, store: Any, rank: int, size: int, device: str) -> Any:
         timeout = timedelta(seconds=self.timeout_seconds)
@@ -178,8 +205,9 @@ class _Shared:
             return []
 
     def close(self) -> None:
-        for wires in self._wires.values():
-            wires.close()
+        if self._gathering is not None:
+            self._gathering.close()
+        self._door.close()
         for group in self._groups.values():
             group.shutdown()
         self._groups.clear()

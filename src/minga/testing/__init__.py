@@ -15,7 +15,7 @@ from minga.testing.strategies import (
     StrategyConformance,
 )
 from minga.testing.transports import TransportConformance
-from minga.testing.worlds import run_gloo_threads, train_in_threads
+from minga.testing.worlds import generation_of, run_gloo_threads, run_tcp_threads, train_in_threads
 
 __all__ = [
     "CodecConformance",
@@ -26,6 +26,8 @@ __all__ = [
     "StrategyConformance",
     "TransportConformance",
     "UnbiasedCodecConformance",
+    "generation_of",
     "run_gloo_threads",
+    "run_tcp_threads",
     "train_in_threads",
 ]

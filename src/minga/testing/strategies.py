@@ -6,12 +6,14 @@ import dataclasses
 import inspect
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from minga.comm.threads import run_threads
 from minga.config import fields_of
 from minga.errors import DivergedError
 from minga.experiment import Cluster, Experiment, Training
@@ -28,6 +30,9 @@ __all__ = ["DeterministicStrategyConformance", "ExactStrategyConformance", "Stra
 class StrategyConformance:
     """Inherit it, and make the strategy in `make`."""
 
+    run_on: Callable[..., list[Any]] = staticmethod(run_threads)
+    """How ranks are run: another transport's, such as `run_tcp_threads`, can be tried with the same kit."""
+
     def make(self) -> Strategy:
         raise NotImplementedError("return the strategy to test")
 
@@ -38,7 +43,7 @@ class StrategyConformance:
             cluster=Cluster(nodes=nodes),
             training=Training(**training),
         )
-        return train_in_threads(experiment, workload)
+        return train_in_threads(experiment, workload, run_on=self.run_on)
 
     @pytest.mark.parametrize("nodes", [1, 2, 3, 5])
     def test_it_learns_and_all_workers_agree_at_the_end(self, nodes: int) -> None:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from minga.comm.tcp import DataDoor, TcpTransport, Tls
 from minga.comm.threads import run_ranks, run_threads
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
 from minga.measure.recorder import Recorder
+from minga.membership.generation import Generation, MemberInfo
 from minga.replica import Replica
 from minga.train import train
 from minga.trainee import build_trainee
 from minga.workload import Workload
 
-__all__ = ["run_gloo_threads", "train_in_threads"]
+__all__ = ["generation_of", "run_gloo_threads", "run_tcp_threads", "train_in_threads"]
 
 Result = TypeVar("Result")
 
 
-def train_in_threads(experiment: Experiment, workload: Workload, *, timeout_seconds: float = 30.0) -> list[Replica]:
-    """Train with the real loop on the thread transport; the replicas of all ranks, servers last."""
+def train_in_threads(
+    experiment: Experiment,
+    workload: Workload,
+    *,
+    timeout_seconds: float = 30.0,
+    run_on: Callable[..., list[Any]] = run_threads,
+) -> list[Replica]:
+    """Train with the real loop on the thread transport (or by `run_on`); the replicas of all ranks, servers last."""
     # One after the other: threads share torch's random numbers.
     trainees = [build_trainee(experiment, workload, rank) for rank in range(experiment.ranks)]
 
@@ -31,7 +41,7 @@ def train_in_threads(experiment: Experiment, workload: Workload, *, timeout_seco
         train(experiment, trainees[comm.rank], comm, Recorder(None))
         return trainees[comm.rank].replica
 
-    return run_threads(experiment.ranks, body, timeout_seconds=timeout_seconds)
+    return run_on(experiment.ranks, body, timeout_seconds=timeout_seconds)
 
 
 def run_gloo_threads(
@@ -50,3 +60,40 @@ def run_gloo_threads(
         )
 
     return run_ranks(size, connect, function)
+
+
+def generation_of(doors: Sequence[DataDoor], number: int = 1, *, hosts: Sequence[str] | None = None) -> Generation:
+    """The members that listen at some doors."""
+    names = hosts if hosts is not None else ["localhost"] * len(doors)
+    members = tuple(
+        MemberInfo(id=f"node-{rank}", incarnation=secrets.token_hex(8), address=door.address, port=door.port, host=host)
+        for rank, (door, host) in enumerate(zip(doors, names, strict=True))
+    )
+    return Generation(number=number, members=members, secret=secrets.token_hex(32))
+
+
+def run_tcp_threads(
+    size: int,
+    function: Callable[[Transport], Result],
+    *,
+    timeout_seconds: float = 30.0,
+    hosts: Sequence[str] | None = None,
+    tls: Tls | None = None,
+) -> list[Result]:
+    """Run `function(comm)` on `size` ranks that are threads here, but talk over TCP connections of their own."""
+    with contextlib.ExitStack() as stack:
+        doors = [stack.enter_context(DataDoor(tls=tls)) for _ in range(size)]
+        generation = generation_of(doors, hosts=hosts)
+        transports: dict[int, TcpTransport] = {}
+
+        def connect(rank: int) -> Transport:
+            comm = transports[rank] = TcpTransport(generation, rank, doors[rank], timeout_seconds)
+            try:
+                comm.wait_until_connected()
+            except BaseException:
+                comm.close()
+                raise
+            return comm
+
+        # Who fails says no goodbye, as a process that ends.
+        return run_ranks(size, connect, function, when_failed=lambda rank, why: transports[rank].abort(why))

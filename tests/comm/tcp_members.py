@@ -1,0 +1,106 @@
+"""Members of a generation to try TCP with: several in this process, or one in a child that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+
+from minga.comm.tcp import DataDoor, TcpTransport, Tls
+from minga.comm.tcp.greeting import greet
+from minga.comm.tcp.line import READ, Line
+from minga.errors import PeerLost
+from minga.membership.generation import Generation, MemberInfo
+from minga.testing import generation_of
+
+
+@contextlib.contextmanager
+def members(size: int = 2, *, timeout_seconds: float = 20.0, tls: Tls | None = None) -> Iterator[list[TcpTransport]]:
+    """All ranks of a generation in this process, connected."""
+    with contextlib.ExitStack() as stack:
+        doors = [stack.enter_context(DataDoor(tls=tls)) for _ in range(size)]
+        generation = generation_of(doors)
+        comms = [TcpTransport(generation, rank, door, timeout_seconds) for rank, door in enumerate(doors)]
+        try:
+            for comm in comms:
+                comm.wait_until_connected()
+            yield comms
+        finally:
+            for comm in comms:
+                comm.abort("the test is over")
+                comm.close()
+
+
+@contextlib.contextmanager
+def beside_child(
+    body: Callable[[TcpTransport], None], *, timeout_seconds: float = 20.0
+) -> Iterator[tuple[TcpTransport, int]]:
+    """This process as rank 0, and a child as rank 1 that runs `body`; the transport and the child's process id."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(theirs, body), daemon=True)
+    child.start()  # before there is any socket here that it would hold open too
+    assert child.pid is not None
+    try:
+        with DataDoor() as door:
+            port = ours.recv()
+            infos = [(door.address, door.port), ("127.0.0.1", port)]
+            generation = Generation(
+                number=1,
+                members=tuple(
+                    MemberInfo(id=f"node-{rank}", incarnation="0", address=address, port=port)
+                    for rank, (address, port) in enumerate(infos)
+                ),
+                secret=os.urandom(32).hex(),
+            )
+            ours.send(generation.to_dict())
+            comm = TcpTransport(generation, 0, door, timeout_seconds)
+            try:
+                comm.wait_until_connected()
+                yield comm, child.pid
+            finally:
+                comm.abort("the test is over")
+                comm.close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        child.join(5)
+        child.close()
+
+
+def _child(pipe: Connection, body: Callable[[TcpTransport], None]) -> None:
+    door = DataDoor()
+    pipe.send(door.port)
+    comm = TcpTransport(Generation.from_dict(pipe.recv()), 1, door)
+    comm.wait_until_connected()
+    body(comm)
+    time.sleep(60)
+
+
+def seconds_to_fail(action: Callable[[], object], match: str) -> float:
+    """When the action raised `PeerLost`, on the monotonic clock."""
+    with pytest.raises(PeerLost, match=match):
+        action()
+    return time.monotonic()
+
+
+def call_in(door: DataDoor, generation: Generation, *, caller: int = 1, called: int = 0, channel: int = 0) -> Line:
+    """A greeting made by hand: the line of a peer that knows the secret and may say anything."""
+    line = Line(socket.create_connection((door.address, door.port)))
+    deadline = time.monotonic() + 5
+    secret = bytes.fromhex(generation.secret)
+    try:
+        for wanted in greet(line, secret, generation=generation.number, caller=caller, called=called, channel=channel):
+            assert wanted == READ and time.monotonic() < deadline
+            time.sleep(0.001)
+    except BaseException:
+        line.close()
+        raise
+    return line
