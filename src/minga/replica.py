@@ -49,6 +49,11 @@ class Replica:
         """What strategies remember between steps."""
         self.notes: dict[str, Any] = {}
         """What strategies found out, for the run's events: numbers, strings, tables of them."""
+        self.applied = 0
+        """The last step whose own gradients are in the parameters."""
+        self.heard: list[int] | None = None
+        """For each rank that trains, the last step of its own that is in these parameters; None: the same for all, as
+        where all exchange in every step. Strategies with local steps set it."""
         self.peers = 1
         """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
         self.rank = 0
@@ -72,6 +77,8 @@ class Replica:
         else:
             self._whole = self._slice(self.parameters, self.gradients, 0)
         self._pieces_of_shard: list[Piece] = []
+        self._hooks: list[Any] = []
+        self._momentum: float | None = None
         self.buckets: list[Bucket] = []
         self.when_ready: Callable[[Bucket], None] | None = None
         """Called with each bucket, in order, as soon as backward has filled it."""
@@ -126,6 +133,7 @@ class Replica:
         Where they are no numbers, on this rank or (as their mean has it) on another, nothing changes.
         """
         with self.spans.span("update"):
+            self.applied = self.step  # also where there is nothing to apply: the step is over
             if not all_finite(self.gradients):
                 self.skipped = True
                 return
@@ -139,11 +147,15 @@ class Replica:
         (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
         as with gradients that are averaged in every step. SGD has no such trouble.
         """
+        self.applied = self.step
         if self.fill:  # momentum alone should not move a replica that had no samples
             self.update(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self.buckets = [], []
         elements = max(1, nbytes // self.gradients.element_size())
         places = self.layout.places
         for index, members in enumerate(self.layout.buckets(elements)):
@@ -153,8 +165,8 @@ class Replica:
             self.buckets.append(bucket)
             for member in members:
                 tensor = self._tensors[member][1]
-                hook = self._filler(bucket, places[member].name)
-                tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+                filler = self._filler(bucket, places[member].name)
+                self._hooks.append(tensor.register_post_accumulate_grad_hook(filler))  # type: ignore[no-untyped-call]
 
     def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
         def filled(_: Tensor) -> None:
@@ -197,6 +209,8 @@ class Replica:
 
     def hand_over_momentum(self) -> float:
         """SGD's momentum, which the optimizer has no longer: somebody else accumulates it from now on."""
+        if self._momentum is not None:  # handed over already, before ranks formed anew
+            return self._momentum
         factors = {float(group.get("momentum", 0)) for group in self.optimizer.param_groups}
         if not isinstance(self.optimizer, torch.optim.SGD) or len(factors) > 1:
             raise WorkloadError(
@@ -205,7 +219,8 @@ class Replica:
             )
         for group in self.optimizer.param_groups:
             group["momentum"] = 0.0
-        return factors.pop()
+        self._momentum = factors.pop()
+        return self._momentum
 
     def fragments(self, number: int) -> list[slice]:
         """The flat vector in about equal parts, cut between layers; parts may be empty where layers are few."""

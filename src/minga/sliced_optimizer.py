@@ -77,6 +77,10 @@ class Piece:
     per_element: frozenset[str]
     """The names of those tensors."""
 
+    def tensors(self) -> list[Tensor]:
+        """Those with a value for each element, in the order of their names."""
+        return [self.values[name] for name in sorted(self.per_element)]
+
 
 @dataclass(frozen=True)
 class _Run:

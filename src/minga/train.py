@@ -71,8 +71,8 @@ def train(
             good = journal.looked_for_bad_numbers()
 
             metrics: dict[str, float] = {}
-            epoch_ended = order.offset == 0 and settings.evaluate_every and order.epoch % settings.evaluate_every == 0
-            if epoch_ended and trainee.progress < 1:
+            due = order.epoch_ended and settings.evaluate_every and order.epoch % settings.evaluate_every == 0
+            if due and trainee.progress < 1:
                 # Ranks that are not in step must not wait for each other: rank 0 looks at what it has.
                 together = strategy.lockstep(replica)
                 if together or comm.rank == 0:

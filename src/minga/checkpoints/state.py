@@ -117,7 +117,7 @@ def take(trainee: Trainee, strategy: Strategy, comm: Transport) -> TrainingState
         "trainers": strategy.trainers(replica, comm),
         "replicas_differ": strategy.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
-        "order": {"epoch": trainee.order.epoch, "offset": trainee.order.offset, "samples": trainee.order.samples},
+        "order": trainee.order.position(),
         "learning_rates": replica.learning_rates,
         "base_learning_rates": list(trainee.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
@@ -142,7 +142,7 @@ def put_back(state: TrainingState, trainee: Trainee, strategy: Strategy, *, shar
             tensor.copy_(state.tensors[_BUFFER + name])
     replica.restore_optimizer(pieces_from(facts["optimizer"], state.tensors))
     replica.step = facts["step"]
-    trainee.order.epoch, trainee.order.offset = facts["order"]["epoch"], facts["order"]["offset"]
+    trainee.order.go_to(facts["order"])
     if shared_only:
         return
     replica.notes.update(facts["notes"])
@@ -160,7 +160,9 @@ def check_fits(state: TrainingState, trainee: Trainee) -> None:
     """`ProtocolError` unless the state is one of this very model, data set and kind of numbers."""
     try:
         _check(state, trainee)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except ValueError as error:
+        raise ProtocolError(f"the state can't be used: {error}") from None
+    except (KeyError, TypeError, IndexError) as error:
         raise ProtocolError(f"the state lacks something or has it in another form: {error!r}") from None
 
 
@@ -186,12 +188,9 @@ def _check(state: TrainingState, trainee: Trainee) -> None:
         for name in piece.per_element:
             if piece.values[name].shape != (piece.stop - piece.start,):
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
-    order = facts["order"]
-    if order["samples"] != trainee.order.samples:
-        raise ProtocolError(f"the state is of {order['samples']} samples, but there are {trainee.order.samples} here")
-    whole = [facts["step"], order["epoch"], order["offset"]]
-    if not all(type(n) is int and n >= 0 for n in whole) or order["offset"] > order["samples"]:
-        raise ProtocolError(f"step, epoch and offset can't be {whole}")
+    trainee.order.copy().go_to(facts["order"])
+    if type(facts["step"]) is not int or facts["step"] < 0:
+        raise ProtocolError(f"the step can't be {facts['step']!r}")
     groups = len(replica.optimizer.param_groups)
     if len(facts["learning_rates"]) != groups or len(facts["base_learning_rates"]) != groups:
         raise ProtocolError(f"the state has {len(facts['learning_rates'])} learning rates, not {groups}")

@@ -1,17 +1,33 @@
 """Which samples a rank takes in which step: every sample once per epoch, whatever the number of workers.
 
 The order is a function of (seed, epoch) alone and the position is a number, so every rank knows everybody's
-share without asking, and a run can go on with another number of workers from where it is.
+share without asking, and a run can go on with another number of workers from where it is. Samples that were given out
+to a worker which then failed, so that nothing of them is in the model, are owed: they come next.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Order", "Share"]
+__all__ = ["Order", "Share", "Stretch", "left_out"]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Samples that lie one after the other in the order of an epoch."""
+
+    epoch: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,10 @@ class Order:
         self.samples = samples
         self.epoch = 0
         self.offset = 0
+        self.owed: list[Stretch] = []
+        """Samples that were given out before, and are in no model."""
+        self.epoch_ended = False
+        """Whether the last batch was the last one of its epoch."""
         self._seed = seed
         self._shuffle = shuffle
         self._drop_last = drop_last
@@ -44,15 +64,27 @@ class Order:
 
         It has `total` samples, by default `workers` x `batch`.
         """
-        asked = total or workers * batch
-        total = min(asked, self.samples - self.offset)
-        start, stop = total * rank // workers, total * (rank + 1) // workers
-        indices = self._order_of(self.epoch)[self.offset + start : self.offset + stop]
-        self.offset += total
+        stretches = self.advance(total or workers * batch)
+        size = sum(map(len, stretches))
+        own = _share_of(stretches, rank, workers)
+        indices = [self._order_of(stretch.epoch)[stretch.start : stretch.stop] for stretch in own]
+        taken = torch.cat(indices) if len(indices) != 1 else indices[0]
+        return Share(taken, len(taken) * workers / size, size)
+
+    def advance(self, asked: int) -> list[Stretch]:
+        """Go on by one global batch of `asked` samples; what it consists of: what is owed, or what comes next."""
+        if self.owed:
+            owed, self.owed = _cut(self.owed, 0, asked), _cut(self.owed, asked, None)
+            self.epoch_ended = False
+            return owed
+        start = self.offset
+        self.offset += min(asked, self.samples - start)
+        stretch = Stretch(self.epoch, start, self.offset)
         left = self.samples - self.offset
-        if left == 0 or (self._drop_last and left < asked):
+        self.epoch_ended = left == 0 or (self._drop_last and left < asked)
+        if self.epoch_ended:
             self.next_epoch()
-        return Share(indices, (stop - start) * workers / total, total)
+        return [stretch]
 
     def next_epoch(self) -> None:
         """Go to the start of the next epoch, whatever is left of this one."""
@@ -62,7 +94,31 @@ class Order:
     @property
     def progress(self) -> float:
         """Epochs done, with the part of the current one."""
-        return self.epoch + self.offset / self.samples
+        return self.epoch + (self.offset - sum(map(len, self.owed))) / self.samples
+
+    def position(self) -> dict[str, Any]:
+        """Where it is, as JSON knows it."""
+        owed = [[stretch.epoch, stretch.start, stretch.stop] for stretch in self.owed]
+        return {"epoch": self.epoch, "offset": self.offset, "samples": self.samples, "owed": owed}
+
+    def go_to(self, position: Mapping[str, Any]) -> None:
+        """Go on from a position; `ValueError` if there is none like that."""
+        epoch, offset, samples = position["epoch"], position["offset"], position["samples"]
+        if samples != self.samples:
+            raise ValueError(f"the position is one of {samples} samples, but there are {self.samples} here")
+        owed = [Stretch(*stretch) for stretch in position["owed"]]
+        if not _whole(epoch) or not _whole(offset) or offset > samples:
+            raise ValueError(f"epoch and offset can't be {epoch!r} and {offset!r} of {samples} samples")
+        for each in owed:
+            if not (_whole(each.epoch) and _whole(each.start) and _whole(each.stop) and each.start < each.stop <= samples):
+                raise ValueError(f"samples {each.start!r} to {each.stop!r} of epoch {each.epoch!r} can't be owed")
+        self.epoch, self.offset, self.owed = epoch, offset, owed
+
+    def copy(self) -> Order:
+        """Another one at the same place."""
+        other = copy.copy(self)
+        other.owed = list(self.owed)
+        return other
 
     def _order_of(self, epoch: int) -> Tensor:
         if self._indices_of != epoch:
@@ -73,3 +129,53 @@ class Order:
                 self._indices = torch.arange(self.samples)
             self._indices_of = epoch
         return self._indices
+
+
+def left_out(
+    order: Order, *, workers: int, batch: int, total: int | None, steps: Sequence[int], included: Sequence[int]
+) -> list[Stretch]:
+    """What was given out in `steps`, which begin where `order` is, and is not in the model; `order` goes on meanwhile.
+
+    `included`: for each worker the last of these steps whose samples are in it.
+    """
+    missing: list[Stretch] = []
+    for step in steps:
+        stretches = order.advance(total or workers * batch)
+        late = [rank for rank in range(workers) if included[rank] < step]
+        if len(late) == workers:
+            missing += stretches
+        else:
+            missing += [each for rank in late for each in _share_of(stretches, rank, workers)]
+    return _joined(missing)
+
+
+def _share_of(stretches: Sequence[Stretch], rank: int, workers: int) -> list[Stretch]:
+    total = sum(map(len, stretches))
+    return _cut(stretches, total * rank // workers, total * (rank + 1) // workers)
+
+
+def _cut(stretches: Sequence[Stretch], start: int, stop: int | None) -> list[Stretch]:
+    """From the sample with this number to that with that one, counted through all stretches."""
+    found, before = [], 0
+    for each in stretches:
+        low = max(start - before, 0)
+        high = len(each) if stop is None else min(stop - before, len(each))
+        if low < high:
+            found.append(Stretch(each.epoch, each.start + low, each.start + high))
+        before += len(each)
+    return found
+
+
+def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Neighbours as one."""
+    joined: list[Stretch] = []
+    for each in sorted(stretches, key=lambda stretch: (stretch.epoch, stretch.start)):
+        if joined and (joined[-1].epoch, joined[-1].stop) == (each.epoch, each.start):
+            joined[-1] = Stretch(each.epoch, joined[-1].start, each.stop)
+        else:
+            joined.append(each)
+    return joined
+
+
+def _whole(number: object) -> bool:
+    return type(number) is int and number >= 0

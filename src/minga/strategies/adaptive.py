@@ -92,6 +92,7 @@ class Adaptive(Strategy):
         for rung, seconds in zip(rungs, work, strict=True):
             rung.work_seconds = seconds / comm.size
         movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
+        replica.heard = [replica.step] * comm.size
         # The first exchange, before anything is known of the network, is the smallest.
         replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, overhead, seconds_per_byte, last_step=comm.now())
 
@@ -132,7 +133,8 @@ class Adaptive(Strategy):
         pilot.work_seconds = comm.now() - began
         pilot.begun(replica.step)
         told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds, pilot.labour)
-        word = torch.tensor([*told, *pilot.fidelities()], dtype=torch.float64)
+        steps = [replica.step if rank == comm.rank else 0 for rank in range(comm.size)]
+        word = torch.tensor([*steps, *told, *pilot.fidelities()], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
@@ -150,7 +152,8 @@ class Adaptive(Strategy):
         pilot.movement.complete(replica.parameters)
         pilot.worked(comm.now() - began)
         pilot.late[replica.step - pilot.began] += 1
-        finished, step, byte, hop, labour, *fidelities = (pilot.word / comm.size).tolist()
+        replica.heard = [int(step) for step in pilot.word[: comm.size].tolist()]
+        finished, step, byte, hop, labour, *fidelities = (pilot.word[comm.size :] / comm.size).tolist()
         pilot.all_finished = finished == 1.0
         for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
             rung.fidelity = fidelity
@@ -186,6 +189,7 @@ class Adaptive(Strategy):
                 self._begin(replica, comm, pilot, finished=True)
             self._complete(replica, comm, pilot)
         pilot.movement.settle(replica.parameters, comm, ring, pilot.rung.codec)
+        replica.heard = None
         replica.notes["exchanges"] = dict(pilot.used)
         replica.notes["steps_late"] = dict(sorted(pilot.late.items()))
 

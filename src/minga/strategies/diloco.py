@@ -76,8 +76,10 @@ class DiLoCo(Strategy):
                     replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part), comm.size
                 )
                 for number, part in enumerate(parts)
-            ]
+            ],
+            "heard": [replica.step] * len(parts),
         }
+        replica.heard = [replica.step] * comm.size
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update_alone()
@@ -89,10 +91,18 @@ class DiLoCo(Strategy):
             outer = partial(self._outer, movement)
             if turn == self.overlap:
                 movement.complete(replica.parameters, outer)
+                self._hear(replica, comm, number, replica.step - turn)
             if turn == 0 and self.overlap and comm.size > 1:
                 movement.begin(replica.parameters, comm, collective, self.codec)
             elif turn == 0:
                 movement.average(replica.parameters, comm, collective, self.codec, outer)
+                self._hear(replica, comm, number, replica.step)
+
+    def _hear(self, replica: Replica, comm: Transport, fragment: int, step: int) -> None:
+        """A fragment has the others' work up to a step; the whole has what all of its fragments have."""
+        heard: list[int] = replica.state[_KEY]["heard"]
+        heard[fragment] = max(heard[fragment], step)
+        replica.heard = [min(heard)] * comm.size
 
     def _outer(self, movement: Movement, mean: Tensor) -> Tensor:
         """Nesterov: the step that follows the velocity as it will be."""
@@ -113,3 +123,4 @@ class DiLoCo(Strategy):
         state: dict[str, Any] = replica.state[_KEY]
         for movement in state["movements"]:
             movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
+        replica.heard = None

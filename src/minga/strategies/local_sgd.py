@@ -88,7 +88,7 @@ class LocalSGD(Strategy):
         else:
             super().start(replica, comm)
         first = self.post_local + self.period_at(self.post_local)
-        replica.state[_KEY] = {"movement": None, "began": 0, "next": first}
+        replica.state[_KEY] = {"movement": None, "began": replica.step, "next": first}
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         if self._in_step(replica.step):
@@ -99,17 +99,20 @@ class LocalSGD(Strategy):
         if self._in_step(replica.step):
             self._leave(replica, comm)
             self._together().step(replica, comm)
+            replica.heard = None
             state["next"] = replica.step + self.period_at(replica.step)
             return
         if state["movement"] is None:
             state["movement"] = Movement.of(
                 replica.parameters, slice(None), self.stream(replica, "movement"), comm.size
             )
+            replica.heard = [replica.step - 1] * comm.size
         replica.update_alone()
         movement: Movement = state["movement"]
         last = replica.step >= state["next"]
         if last or replica.step - state["began"] >= self.overlap:
             movement.complete(replica.parameters)
+            replica.heard = [state["began"]] * comm.size
         if last:
             state["began"], state["next"] = replica.step, replica.step + self.period_at(replica.step)
             collective = COLLECTIVES[self.collective]
@@ -117,6 +120,7 @@ class LocalSGD(Strategy):
                 movement.begin(replica.parameters, comm, collective, self.codec)
             else:
                 movement.average(replica.parameters, comm, collective, self.codec)
+                replica.heard = [replica.step] * comm.size
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         movement: Movement | None = replica.state[_KEY]["movement"]
@@ -132,6 +136,7 @@ class LocalSGD(Strategy):
         if movement is not None:
             movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
             replica.state[_KEY]["movement"] = None
+            replica.heard = None
 
     def _together(self) -> AllReduce:
         return AllReduce(collective=self.collective, codec=self.codec)

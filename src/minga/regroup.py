@@ -1,0 +1,155 @@
+"""When ranks come together anew: all go on from the one that has come furthest, and no sample is lost.
+
+    beginning = Beginning.of(trainee, strategy, comm)        # where this group of ranks begins
+    ...                                                     # until PeerLost
+    regroup(trainee, strategy, comm_of_the_others, beginning)
+
+Whoever has the same bits already gets nothing but the position in the data. Samples that were given out to ranks whose
+work is not in the state that all go on from, because they are gone or were behind, are owed, and come next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minga.checkpoints.state import TrainingState, put_back, take
+from minga.comm.transport import Transport
+from minga.data.order import Order, left_out
+from minga.errors import ProtocolError
+from minga.strategies.base import Strategy
+from minga.trainee import Trainee
+
+__all__ = ["Beginning", "regroup"]
+
+# What the leader says in words is short: a position, some stretches of samples.
+_LONGEST_WORD = 16 << 20
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a group of ranks has begun, so that anybody can tell later who took which samples."""
+
+    step: int
+    order: Order
+    rank: int
+    trainers: int
+
+    @classmethod
+    def of(cls, trainee: Trainee, strategy: Strategy, comm: Transport) -> Beginning:
+        return cls(trainee.replica.step, trainee.order.copy(), comm.rank, strategy.trainers(trainee.replica, comm))
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What a rank brings with it."""
+
+    veteran: bool
+    step: int
+    digest: int
+
+    def to_tensor(self) -> Tensor:
+        return torch.tensor([int(self.veteran), self.step, self.digest], dtype=torch.int64)
+
+
+def regroup(trainee: Trainee, strategy: Strategy, comm: Transport, beginning: Beginning | None) -> int | None:
+    """Bring all ranks to one point; `beginning`: of the last group that this rank trained in, None for a newcomer.
+
+    The step that all go on from, or None if nobody has trained yet.
+    """
+    replica = trainee.replica
+    mine = _Standing(beginning is not None, replica.applied if beginning is not None else -1, _digest(trainee))
+    table = [torch.empty(3, dtype=torch.int64) for _ in range(comm.size)]
+    table[comm.rank] = mine.to_tensor()
+    comm.all_gather(table)
+    standings = [_Standing(bool(row[0]), int(row[1]), int(row[2])) for row in table]
+    leader = max(range(comm.size), key=lambda rank: (standings[rank].veteran, standings[rank].step, -rank))
+    if not standings[leader].veteran:
+        return None
+    behind = [rank for rank, each in enumerate(standings) if each.digest != standings[leader].digest]
+    if comm.rank == leader:
+        assert beginning is not None
+        _settle(trainee, beginning)
+        _lead(trainee, strategy, comm, behind)
+    else:
+        _follow(trainee, strategy, comm, leader, behind=comm.rank in behind)
+    return replica.step
+
+
+def _settle(trainee: Trainee, beginning: Beginning) -> None:
+    """The leader's own position: after the last step that anybody's samples in its parameters are from."""
+    replica = trainee.replica
+    heard = list(replica.heard) if replica.heard is not None else [replica.applied] * beginning.trainers
+    heard[beginning.rank] = replica.applied
+    last = max([replica.applied, *heard])
+    order = beginning.order.copy()
+    owed = left_out(
+        order,
+        workers=beginning.trainers,
+        batch=trainee.batch,
+        total=trainee.total_batch,
+        steps=range(beginning.step + 1, last + 1),
+        included=heard,
+    )
+    order.owed = owed + order.owed
+    trainee.order.go_to(order.position())
+    replica.step = replica.applied = last
+
+
+def _lead(trainee: Trainee, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
+    replica = trainee.replica
+    _forget(trainee)
+    word = json.dumps({"step": replica.step, "order": trainee.order.position()}).encode()
+    blob = take(trainee, strategy, comm).to_bytes() if behind else b""
+    pending = []
+    for rank in range(comm.size):
+        if rank != comm.rank:
+            for content in (word, blob) if rank in behind else (word,):
+                tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+                length = torch.tensor([len(content)], dtype=torch.int64)
+                pending += [comm.isend(length, rank), comm.isend(tensor, rank)]
+    for message in pending:
+        message.wait()
+
+
+def _follow(trainee: Trainee, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
+    replica = trainee.replica
+    _forget(trainee)
+    told = json.loads(_receive(comm, leader, _LONGEST_WORD))
+    if behind:
+        blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20))
+        put_back(TrainingState.from_bytes(blob, trainee), trainee, strategy, shared_only=True)
+    try:
+        trainee.order.go_to(told["order"])
+        replica.step = replica.applied = int(told["step"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"rank {leader} told a position that can't be: {error}") from None
+
+
+def _receive(comm: Transport, source: int, longest: int) -> bytes:
+    length = torch.empty(1, dtype=torch.int64)
+    comm.receive(length, source)
+    if not 0 <= int(length) <= longest:
+        raise ProtocolError(f"rank {source} wants to send {int(length):,} bytes; at most {longest:,} are expected")
+    content = torch.empty(int(length), dtype=torch.uint8)
+    comm.receive(content, source)
+    return content.numpy().tobytes()
+
+
+def _forget(trainee: Trainee) -> None:
+    """What strategies remember is of other ranks that are no longer the same."""
+    trainee.replica.state.clear()
+    trainee.replica.heard = None
+
+
+def _digest(trainee: Trainee) -> int:
+    """Of parameters and optimizer, 63 bits: who has the same needs nothing."""
+    digest = hashlib.sha256()
+    replica = trainee.replica
+    for tensor in [replica.parameters, *(v for piece in replica.optimizer_state() for v in piece.tensors())]:
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return int.from_bytes(digest.digest()[:8], "big") >> 1
