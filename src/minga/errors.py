@@ -9,6 +9,8 @@
         ├── DivergedError            the loss is not a number any more
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
+        ├── ProtocolError            another process sent what the protocol does not allow
+        ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
         ├── PortBusy                 somebody else listens on the port that was asked for
@@ -32,7 +34,9 @@ __all__ = [
     "PeerLost",
     "PeerTimeout",
     "PortBusy",
+    "ProtocolError",
     "RankFailed",
+    "Refused",
     "RunError",
     "UnsupportedError",
     "UsageError",
@@ -75,6 +79,14 @@ class PeerLost(RunError):
 
 class PeerTimeout(PeerLost):
     """Another rank did not answer before the deadline."""
+
+
+class ProtocolError(RunError):
+    """Another process sent what the protocol does not allow."""
+
+
+class Refused(RunError):
+    """The coordinator does not let this process take part (any more); the message is its reason."""
 
 
 class RankFailed(RunError):
