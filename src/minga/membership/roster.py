@@ -170,6 +170,10 @@ class Roster(Succession):
         """Whether the run has ended well: somebody has finished, and nobody is left."""
         return bool(self.state.finished) and not self.members
 
+    def knows(self, info: MemberInfo) -> bool:
+        """Whether this very process is a member or waits to be one."""
+        return self._find(info) is not None
+
     def _find(self, info: MemberInfo) -> Entry | None:
         known = self.members.get(info.id) or self.waiting.get(info.id)
         return known if known is not None and known.info == info else None
