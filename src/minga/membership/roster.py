@@ -66,6 +66,8 @@ class Roster(Succession):
                 self.put_out(old, f"a newer process of {old.info.id} has taken its place")
             deadline = now + rules.heartbeat_timeout_seconds
             self.waiting[hello.info.id] = Entry(hello.info, link, deadline, now, now, hello.position)
+            if self.interrupted:
+                self.settle(now, rules.join_window_seconds)
             if self.state.generation is None:
                 self._messaged = now - rules.message_seconds  # who comes early is told at once whom it waits for
         self.advance(now)
@@ -75,7 +77,8 @@ class Roster(Succession):
         """The same process on a new connection: the old one broke, or the coordinator was away."""
         if entry.link is not None:
             self.effects.append(Close(entry.link))
-        entry.link, entry.lost, entry.ended, entry.restored = link, "", False, False
+        self.find_again(now, entry)
+        entry.link, entry.ended, entry.restored = link, False, False
         entry.position, entry.progressed = hello.position, now
         entry.deadline = now + self.rules.heartbeat_timeout_seconds
         generation = self.state.generation
@@ -97,7 +100,7 @@ class Roster(Succession):
         entry = self._of_link(link)
         if entry is None:
             return
-        entry.lost = ""
+        self.find_again(now, entry)
         entry.deadline = now + self.rules.heartbeat_timeout_seconds
         if heartbeat.position != entry.position:
             entry.position, entry.progressed = heartbeat.position, now

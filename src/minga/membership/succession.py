@@ -49,6 +49,7 @@ class Succession:
         self._losses: list[str] = []
         """Why the generation is over; empty while it is not."""
         self._told_interruption = False
+        self._settled = now
         self._last = self._announced = self._messaged = now
         if self.state.generation is not None:
             self._restore(now, self.state.generation)
@@ -81,7 +82,8 @@ class Succession:
             if len(self.waiting) >= rules.expect and not self._obstacle(list(self.waiting.values())):
                 self._announce(now, f"all {len(self.waiting)} members are here")
         elif self._losses:
-            if not self._obstacle([*self._present(), *self.waiting.values()]):
+            whole = len(self._present()) == len(self.members) and not self.waiting
+            if (whole or now >= self._settled) and not self._obstacle([*self._present(), *self.waiting.values()]):
                 self._announce(now, "; ".join(self._losses))
             elif not self._told_interruption:
                 self._told_interruption = True
@@ -200,6 +202,17 @@ class Succession:
             self.state.formed_members = {other.info.incarnation: other.info.id for other in self.members.values()}
             self.state.ended.clear()
             self.version += 1
+
+    def find_again(self, now: float, entry: Entry) -> None:
+        """A member that was given up, but not yet left out of a generation, is heard of again."""
+        if entry.lost:
+            entry.lost = ""
+            self.settle(now, self.rules.heartbeat_seconds + self.rules.join_window_seconds)
+
+    def settle(self, now: float, seconds: float) -> None:
+        """Whoever comes (back) to a generation that waits is seldom the only one: give the others a moment."""
+        if now >= self._settled:
+            self._settled = now + seconds
 
     def interrupt(self, reason: str) -> None:
         self._losses = [*self._losses[-3:], reason]  # the last ones say enough
