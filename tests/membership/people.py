@@ -20,7 +20,9 @@ RUN = "test-run"
 
 
 def info(id: str, incarnation: str = "", **fields: Any) -> MemberInfo:
-    return MemberInfo(id=id, incarnation=incarnation or new_incarnation(), **{"address": "127.0.0.1", "port": 1, **fields})
+    return MemberInfo(
+        id=id, incarnation=incarnation or new_incarnation(), **{"address": "127.0.0.1", "port": 1, **fields}
+    )
 
 
 def quick(expect: int, **fields: Any) -> Rules:

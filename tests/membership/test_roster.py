@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from people import info
+
 from minga.errors import ConfigError
 from minga.membership.entries import Close
 from minga.membership.generation import MemberInfo, Position

@@ -53,6 +53,7 @@ __all__ = ["Coordinator", "coordinating", "main"]
 
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
+_HANG_UP_SECONDS = 1.0
 _log = logging.getLogger("minga.membership.coordinator")
 
 
@@ -189,28 +190,30 @@ class Coordinator:
         else:
             _log.info("%s is here", peer)
         self._act()
-        if link in self._connections:
-            await self._listen_to(link, peer, connection)
+        await self._listen_to(link, peer, connection)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _listen_to(self, link: int, peer: str, connection: Connection) -> None:
+        """Until the connection ends; who was refused is not listened to any more, but its hanging up is news."""
         by_peer = True
         try:
-            while link in self._connections:
-                self._hear(link, from_dict(await connection.receive()))
-                self._act()
+            while True:
+                message = from_dict(await connection.receive())
+                if link in self._connections:
+                    self._hear(link, message)
+                    self._act()
         except ProtocolError as error:
             self._entrance.refuse(peer, str(error))
             connection.send(to_dict(Refusal(reason=str(error))))
             await connection.close()
         except OSError as error:
             # What only this machine's kernel says (no answer, no route) leaves open whether the member still lives.
-            by_peer = isinstance(error, ConnectionError)
+            by_peer = isinstance(error, ConnectionError) and not connection.aborted
             if link in self._connections:
                 _log.info("the connection of %s ended: %s", peer, error)
-        if self._connections.pop(link, None) is not None:
-            self._roster.ended(self._clock(), link, by_peer=by_peer)
-            self._act()
+        self._connections.pop(link, None)
+        self._roster.ended(self._clock(), link, by_peer=by_peer)
+        self._act()
 
     def _hear(self, link: int, message: FromMember | FromCoordinator) -> None:
         now, roster = self._clock(), self._roster
@@ -241,12 +244,20 @@ class Coordinator:
                 names = listed(member.id for member in generation.members)
                 _log.info("generation %s: %s (%s)", generation.number, names, effect.message.reason)
             if isinstance(effect, Close):
-                del self._connections[effect.link]
                 if isinstance(effect.message, Refusal):
                     _log.info("out: %s", effect.message.reason)
-                task = asyncio.get_running_loop().create_task(connection.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._dismiss(effect.link, connection, refused=isinstance(effect.message, Refusal))
+
+    def _dismiss(self, link: int, connection: Connection, *, refused: bool) -> None:
+        """Who is refused gets a moment to hang up by itself, which shows that it has heard."""
+        del self._connections[link]
+        loop = asyncio.get_running_loop()
+        if refused:
+            loop.call_later(_HANG_UP_SECONDS, connection.abort)
+            return
+        task = loop.create_task(connection.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _save(self) -> None:
         if self._roster.version == self._saved:

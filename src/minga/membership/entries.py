@@ -24,7 +24,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Close:
-    """Send a last message, if there is one, and end the connection."""
+    """Send a last message, if there is one, and end the connection; tell the roster if the other side did, too."""
 
     link: int
     message: FromCoordinator | None = None

@@ -66,6 +66,7 @@ class Connection:
         self._writer = writer
         self.longest = LONGEST_GREETING
         """Bytes of a frame that is accepted; more once the other side is known."""
+        self.aborted = False
 
     @property
     def peer(self) -> str:
@@ -101,7 +102,7 @@ class Connection:
         if transport.is_closing():
             return
         if transport.get_write_buffer_size() > _MOST_UNSENT:
-            transport.abort()
+            self.abort()
             return
         self._writer.write(encode(table))
 
@@ -116,4 +117,5 @@ class Connection:
 
     def abort(self) -> None:
         """End the connection now."""
+        self.aborted = True
         self._writer.transport.abort()

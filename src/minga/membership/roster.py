@@ -148,6 +148,8 @@ class Roster(Succession):
         `by_peer`: the other side ended it, so it is not just the network that is silent.
         """
         self.pass_time(now)
+        if by_peer:
+            self.dismissed(link)
         entry = self._of_link(link)
         if entry is not None:
             entry.link = None

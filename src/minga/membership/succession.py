@@ -49,6 +49,7 @@ class Succession:
         self._losses: list[str] = []
         """Why the generation is over; empty while it is not."""
         self._told_interruption = False
+        self._dismissed: dict[int, str] = {}
         self._settled = now
         self._last = self._announced = self._messaged = now
         if self.state.generation is not None:
@@ -123,11 +124,11 @@ class Succession:
         generation, rules = self.state.generation, self.rules
         late = generation is not None and not self.state.formed and not self._losses
         if late and now >= self._announced + rules.forming_timeout_seconds:
-            quick = [entry for entry in self._present() if entry.formed]
             why = f"generation {self.state.number} was not formed within {rules.forming_timeout_seconds:g} s"
-            if quick and not self._obstacle(quick, leaving=[e for e in self._present() if not e.formed]):
-                for entry in [entry for entry in self._present() if not entry.formed]:
-                    self.put_out(entry, f"{why} by {entry.info.id}")
+            slow = [entry for entry in self._present() if not entry.formed]
+            if self._can_do_without(slow):
+                for entry in slow:
+                    self.put_out(entry, f"{why} by {entry.info.id}", silent=True)
             else:
                 self.interrupt(why)  # nobody in particular is late: once more, with everybody
 
@@ -150,16 +151,25 @@ class Succession:
         if not formed:  # a connection that is refused when forming anew will be refused again: that is soon clear
             stalled |= {id for id, _, _ in suspicions.broken(now) if id in here and not here[id].formed}
         for id, why in suspicions.verdict(now - rules.suspicion_seconds, stalled, list(self.members)):
-            self.put_out(self.members[id], why)
+            entry = self.members[id]
+            if self._can_do_without([entry]):
+                self.put_out(entry, why, silent=True)
 
-    def _obstacle(self, candidates: Collection[Entry], leaving: Collection[Entry] = ()) -> str:
+    def _can_do_without(self, leaving: Collection[Entry]) -> bool:
+        """Whether the others may go on, and one of them has the state."""
+        stay = [entry for entry in self._present() if entry not in leaving]
+        before = self.state.formed_members
+        if before and not any(entry.info.incarnation in before for entry in stay):
+            return False
+        return bool(stay) and not self._obstacle(stay)
+
+    def _obstacle(self, candidates: Collection[Entry]) -> str:
         """Why these can't be the next generation; empty if they can."""
         absent = [entry.info.id for entry in candidates if entry.link is None]
         if absent:  # for a moment only: they come back, or are out
             return f"waiting for {listed(absent)} to come back"
         lost = {entry.info.incarnation for entry in self.members.values() if entry.lost and entry.ended}
-        ended = self.state.ended | lost | {entry.info.incarnation for entry in leaving}
-        return obstacle(self.rules, self.state, [entry.info for entry in candidates], ended)
+        return obstacle(self.rules, self.state, [entry.info for entry in candidates], self.state.ended | lost)
 
     def _announce(self, now: float, reason: str) -> None:
         """The next generation: who is there in the old order, newcomers behind them; workers before servers."""
@@ -203,6 +213,13 @@ class Succession:
             self.state.ended.clear()
             self.version += 1
 
+    def dismissed(self, link: int) -> None:
+        """Somebody who was told that it is out has hung up: it knows, and has no vote any more."""
+        incarnation = self._dismissed.pop(link, None)
+        if incarnation in self.state.formed_members:
+            self.state.ended.add(incarnation)
+            self.version += 1
+
     def find_again(self, now: float, entry: Entry) -> None:
         """A member that was given up, but not yet left out of a generation, is heard of again."""
         if entry.lost:
@@ -233,6 +250,7 @@ class Succession:
         """For good: this process is refused from now on. `silent`: it may not know, and go on somewhere."""
         if entry.link is not None:
             self.effects.append(Close(entry.link, Refusal(reason=reason)))
+            self._dismissed[entry.link] = entry.info.incarnation
             entry.link = None
         if not entry.lost:
             self.interrupt(reason)
