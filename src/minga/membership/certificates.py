@@ -9,7 +9,6 @@ Needs the library `cryptography` (the extra `minga[tls]`); using certificates do
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
 import os
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["make_certificates"]
 
 _AUTHORITY_KEY_FILE = "authority.key"
-_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*")
+_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63}){0,3}")
 _AUTHORITY_DAYS = 3650
 # Clocks of machines differ; a certificate should not be too new for one of them.
 _SKEW = datetime.timedelta(days=1)
@@ -53,11 +52,13 @@ def make_certificates(directory: Path, addresses: Iterable[str], *, days: int = 
 
 
 def _check(address: str) -> None:
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(address).is_unspecified:
-            raise ConfigError(f"{address} stands for all addresses of a machine; give the one that others connect to")
-        return
-    if not _NAME.fullmatch(address) or len(address) > 253:
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        number = None
+    if number is not None and number.is_unspecified:
+        raise ConfigError(f"{address} stands for all addresses of a machine; give the one that others connect to")
+    if number is None and not _NAME.fullmatch(address):
         raise ConfigError(f"{address!r} is neither an IP address nor the name of a host")
 
 

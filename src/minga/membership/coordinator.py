@@ -71,13 +71,14 @@ class Coordinator:
         address: str = "127.0.0.1",
         port: int = 0,
         tls: Tls | None = None,
+        greeting_seconds: float = GREETING_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's)."""
         self._state_file = state_file
         self._run, self._token, self._rules, self._tls, self._clock = run, token, rules, tls, clock
         self._facts = dict(facts) if facts is not None else None
-        self._address, self._port = address, port
+        self._address, self._port, self._greeting_seconds = address, port, greeting_seconds
         self._numbers = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -106,7 +107,12 @@ class Coordinator:
             self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
             self._roster = Roster(self._rules, now=self._clock(), state=self._state.roster)
             self._entrance = Entrance(
-                listener, token=self._state.token, run=self._run, tls=self._tls, welcome=self._welcome
+                listener,
+                token=self._state.token,
+                run=self._run,
+                tls=self._tls,
+                welcome=self._welcome,
+                greeting_seconds=self._greeting_seconds,
             )
             self._save()
             _log.info("listening on %s:%s, generation %s", self.address, self.port, self._roster.state.number)
@@ -168,7 +174,7 @@ class Coordinator:
         """Somebody knows the token: hear who it is, then listen to it until one side ends the connection."""
         connection.longest = LONGEST_FRAME
         try:
-            async with asyncio.timeout(GREETING_SECONDS):
+            async with asyncio.timeout(self._greeting_seconds):
                 hello = from_dict(await connection.receive())
             if not isinstance(hello, Hello):
                 raise ProtocolError(f"the first message should be a hello, not {type(hello).__name__.lower()}")

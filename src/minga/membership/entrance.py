@@ -1,6 +1,7 @@
 """The coordinator's listener: lets in who knows the token, and is not held up by anybody else.
 
-    entrance = Entrance(listen("127.0.0.1", 0), token=token, run="r", tls=None, welcome=handle)
+    entrance = Entrance(listen("127.0.0.1", 0), token=token, run="r", tls=None, welcome=handle,
+                        greeting_seconds=5)
     await entrance.serve()
 
 Everything up to the end of the greeting has one deadline. There are never more than 64 unfinished greetings: with one
@@ -64,7 +65,7 @@ class Entrance:
         run: str,
         tls: Tls | None,
         welcome: Callable[[Connection], Awaitable[None]],
-        greeting_seconds: float = GREETING_SECONDS,
+        greeting_seconds: float,
     ) -> None:
         self._listener = listener
         self._token, self._run, self._tls = token, run, tls
@@ -95,6 +96,7 @@ class Entrance:
                     oldest = next(iter(self._unfinished))
                     self.refuse(self._unfinished.pop(oldest), f"more than {_MOST_UNFINISHED} unfinished greetings")
                     oldest.cancel()
+                await asyncio.sleep(0)  # a task that is cancelled before it has begun would leave its socket open
         finally:
             self._listener.close()
             for task in self._tasks:

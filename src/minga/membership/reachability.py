@@ -6,6 +6,7 @@ reason = await unreachable(info, seen_from="10.0.0.7")   # "" if it can
 from __future__ import annotations
 
 import asyncio
+import os
 
 from minga.membership.generation import MemberInfo
 from minga.membership.interfaces import unusable
@@ -24,10 +25,13 @@ async def unreachable(info: MemberInfo, seen_from: str, timeout_seconds: float =
         async with asyncio.timeout(timeout_seconds):
             _, writer = await asyncio.open_connection(info.address, info.port)
     except (OSError, TimeoutError) as error:
-        why = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+        # asyncio's own words would name the address again.
+        why = (
+            "no answer" if isinstance(error, TimeoutError) else os.strerror(error.errno) if error.errno else str(error)
+        )
         hint = f" Its connection to the coordinator comes from {seen_from}: announce that address, or choose"
         if seen_from == info.address:
-            hint = " Look for a firewall on that node that keeps others from its ports, or choose"
+            hint = " Look whether it listens there, for a firewall that keeps others from its ports, or choose"
         return (
             f"the coordinator can't reach the data door of {info.id} at {info.address}:{info.port} ({why})."
             f"{hint} the right interface with --interface NAME"
