@@ -11,7 +11,7 @@
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
-        ├── ProtocolError            another process said what makes no sense
+        ├── ProtocolError            another process sent what the protocol does not allow
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
@@ -95,11 +95,11 @@ class PeerTimeout(PeerLost):
 
 
 class ProtocolError(RunError):
-    """Another process said what makes no sense."""
+    """Another process sent what the protocol does not allow."""
 
 
 class Refused(RunError):
-    """The coordinator's no, with its reason."""
+    """The coordinator does not let this process take part (any more); the message is its reason."""
 
 
 class RankFailed(RunError):

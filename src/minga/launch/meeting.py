@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from minga.errors import PortBusy
 
-__all__ = ["hold_meeting", "join_meeting", "main", "own_address_towards"]
+__all__ = ["hold_meeting", "join_meeting", "main"]
 
 
 @contextlib.contextmanager
@@ -62,10 +62,3 @@ def join_meeting(address: str, port: int, name: str, timeout_seconds: float) -> 
         address, port, is_master=False, wait_for_workers=False, timeout=timeout
     )
     return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
-
-
-def own_address_towards(address: str, port: int) -> str:
-    """The address of the interface that leads to `address`: the one where others can reach this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, port))  # for UDP this only looks up the route; nothing is sent
-        return str(probe.getsockname()[0])

@@ -1,0 +1,49 @@
+"""`minga cert`: certificates for runs over networks that one does not trust."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from minga.cli.options import JsonOption
+
+__all__ = ["register"]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("cert")(cert)
+
+
+def cert(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where authority and certificates are kept.")],
+    addresses: Annotated[
+        list[str],
+        typer.Option(
+            "--for", metavar="ADDRESS", help="IP address or name of a node, as others connect to it. Repeatable."
+        ),
+    ],
+    days: Annotated[int, typer.Option(help="How long the nodes' certificates are good for.")] = 365,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a small certificate authority and a certificate for each node; called again, it adds nodes.
+
+    Copy DIR/ADDRESS to the node with that address, and nothing else: DIR/authority.key can make certificates.
+
+    Example:
+
+      minga cert certificates --for 10.0.0.1 --for 10.0.0.2
+    """
+    from minga.membership.certificates import make_certificates
+
+    made = make_certificates(directory, addresses, days=days)
+    if as_json:
+        print(json.dumps({"directory": str(directory), "nodes": {path.name: str(path) for path in made}, "days": days}))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for path in made:
+        console.print(f"{path}  [dim]copy this directory to the node {path.name}[/]")
+    console.print(f"[dim]keep {directory / 'authority.key'} to yourself: it can make certificates[/]")

@@ -1,0 +1,223 @@
+"""Keeps a connection to the coordinator: connects, greets, listens, sends heartbeats, and begins again.
+
+    contact = Contact("127.0.0.1", 4000, token, hello=..., hear=..., beat=...)
+    contact.start(); contact.send(Formed(generation=1)); contact.stop()
+
+It has a thread with an event loop of its own, which sleeps between heartbeats: training next to it loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+import threading
+from collections.abc import Callable
+
+from minga.errors import ProtocolError, Refused
+from minga.membership.greeting import greet_coordinator
+from minga.membership.interfaces import explain
+from minga.membership.messages import (
+    FromCoordinator,
+    FromMember,
+    Heartbeat,
+    Hello,
+    Refusal,
+    Welcome,
+    from_dict,
+    to_dict,
+)
+from minga.membership.protocol import LONGEST_FRAME, Connection
+from minga.membership.tls import Tls
+
+__all__ = ["Contact"]
+
+_CONNECT_SECONDS = 2.0
+_GREETING_SECONDS = 10.0  # the coordinator connects back before it answers
+_FIRST_DELAY_SECONDS = 0.05
+_LONGEST_DELAY_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 2.0
+_log = logging.getLogger("minga.membership.contact")
+
+
+class _RefusedByCoordinator(Refused):
+    """A no that came after the greeting, so from somebody who knows the token."""
+
+
+class Contact:
+    """The way to the coordinator. `hello`, `hear` and `beat` are called in its thread."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        token: str,
+        *,
+        run: str | None,
+        tls: Tls | None,
+        source_address: str | None,
+        hello: Callable[[], Hello],
+        hear: Callable[[FromCoordinator], None],
+        beat: Callable[[], Heartbeat | None],
+    ) -> None:
+        self._address, self._port, self._token, self._run, self._tls = address, port, token, run, tls
+        self._source_address = source_address
+        self._hello, self._hear, self._beat = hello, hear, beat
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._stopped = False
+        self._connection: Connection | None = None
+        self._known = False
+        self._delay = _FIRST_DELAY_SECONDS
+        self._last_word: FromMember | None = None
+        self._said_last_word = False
+        self._heartbeat_seconds = 1.0
+        self.welcomed = False
+        """Whether the coordinator has said welcome on a connection that still stands."""
+        self.trouble = ""
+        """Why there is no connection, in words; empty if there is one."""
+
+    def start(self) -> None:
+        """Once; a contact that was stopped stays so."""
+        with self._lock:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=lambda: asyncio.run(self._stay()), name="member", daemon=True)
+                self._thread.start()
+
+    def send(self, message: FromMember) -> None:
+        """Send if there is a connection, from any thread; what matters later is said again after the next welcome."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._send, message)
+
+    def stop(self, last_word: FromMember | None = None) -> None:
+        """End thread and connection; `last_word`: the coordinator gets a moment to hear it, or to come back for it."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+            if self._loop is not None and self._stopping is not None:
+                self._loop.call_soon_threadsafe(self._end, last_word)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # In the thread
+
+    def _send(self, message: FromMember) -> None:
+        if self._connection is not None and self.welcomed:
+            self._connection.send(to_dict(message))
+            self._said_last_word = message is self._last_word
+
+    def _end(self, last_word: FromMember | None) -> None:
+        assert self._stopping is not None
+        if last_word is not None and self._known:  # the coordinator ends the connection of who leaves
+            self._last_word = last_word
+            self._send(last_word)
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._stopping.set)
+        else:
+            self._stopping.set()
+
+    async def _stay(self) -> None:
+        with self._lock:
+            self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+            if self._stopped:
+                self._stopping.set()
+        try:
+            staying = asyncio.create_task(self._connect_again_and_again())
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([staying, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in (staying, stopping):
+                task.cancel()
+            await asyncio.gather(staying, stopping, return_exceptions=True)
+        finally:
+            with self._lock:
+                self._loop = None
+
+    async def _connect_again_and_again(self) -> None:
+        self._delay = _FIRST_DELAY_SECONDS
+        while True:
+            try:
+                await self._talk()
+            except Refused as refusal:
+                # A member does not believe a stranger at the coordinator's address, but a newcomer should hear at once.
+                if not self._known or isinstance(refusal, _RefusedByCoordinator):
+                    self._hear(Refusal(reason=str(refusal)))
+                    return
+                self._set_trouble(str(refusal))
+            except ssl.SSLError as error:
+                self._set_trouble(f"no TLS connection to {self._address}:{self._port}: {error.reason or error}")
+            except (ProtocolError, ConnectionResetError) as error:
+                self._set_trouble(f"{self._address}:{self._port}: {error}")
+            except (OSError, TimeoutError) as error:
+                self._set_trouble(explain(self._address, self._port, error, self._source_address))
+            if self._said_last_word:
+                return
+            # Not all at the same moment when the coordinator comes back.
+            await asyncio.sleep(self._delay * random.uniform(0.5, 1))
+            self._delay = min(2 * self._delay, _LONGEST_DELAY_SECONDS)
+
+    def _set_trouble(self, words: str) -> None:
+        if words != self.trouble and not self._said_last_word:
+            _log.warning("%s; trying again", words)
+        self.trouble = words
+
+    async def _talk(self) -> None:
+        """One connection, from beginning to end; it always ends with an error."""
+        local = (self._source_address, 0) if self._source_address is not None else None
+        context = self._tls.client if self._tls is not None else None
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(
+                self._address,
+                self._port,
+                ssl=context,
+                server_hostname=self._address if context is not None else None,
+                local_addr=local,
+            )
+        connection = self._connection = Connection(reader, writer)
+        beating: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await greet_coordinator(connection, self._token, self._run)
+                connection.longest = LONGEST_FRAME
+                connection.send(to_dict(self._hello()))
+                self._receive(await connection.receive())
+            beating = asyncio.create_task(self._send_heartbeats(connection))
+            while True:
+                self._receive(await connection.receive())
+        finally:
+            self.welcomed = False
+            if beating is not None:
+                beating.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await beating
+            self._connection = None
+            await connection.close(0.2)
+
+    def _receive(self, table: dict[str, object]) -> None:
+        message = from_dict(table)
+        if isinstance(message, Refusal):
+            raise _RefusedByCoordinator(message.reason)
+        if isinstance(message, FromMember):
+            raise ProtocolError(f"a coordinator does not say {type(message).__name__.lower()!r}")
+        if isinstance(message, Welcome):
+            self._heartbeat_seconds = max(message.heartbeat_seconds, 0.01)
+            self.welcomed = self._known = True
+            self.trouble = ""
+            self._delay = _FIRST_DELAY_SECONDS
+        elif not self.welcomed:
+            raise ProtocolError("a coordinator says welcome first")
+        self._hear(message)
+        if isinstance(message, Welcome) and self._last_word is not None:
+            self._send(self._last_word)
+
+    async def _send_heartbeats(self, connection: Connection) -> None:
+        while True:
+            heartbeat = self._beat()
+            if heartbeat is None:
+                connection.abort()  # the other side does not answer: perhaps a new connection finds a way
+                return
+            connection.send(to_dict(heartbeat))
+            await asyncio.sleep(self._heartbeat_seconds)

@@ -1,0 +1,330 @@
+"""The coordinator: serves the roster over TCP, in a process outside of all ranks.
+
+    Job(name="coordinator", function="minga.membership.coordinator:main", helper=True, arguments={
+        "state": "runs/r/coordinator.json", "run": "r", "token": token, "rules": {"expect": 4, "min_nodes": 2}})
+    address, port = wait_for_address(Path("runs/r/coordinator.json"), timeout_seconds=10)
+
+It may die at any moment. Started again with the same state file it goes on with the same token, address, port and
+generation, and the members, which have trained on meanwhile, come back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from minga.config import build
+from minga.errors import ConfigError, ProtocolError
+from minga.membership.entrance import GREETING_SECONDS, Entrance, listen
+from minga.membership.entries import Close, listed
+from minga.membership.greeting import check_token
+from minga.membership.messages import (
+    Announcement,
+    Formed,
+    FromCoordinator,
+    FromMember,
+    Heartbeat,
+    Hello,
+    Leave,
+    Refusal,
+    Suspect,
+    from_dict,
+    to_dict,
+)
+from minga.membership.protocol import LONGEST_FRAME, Connection
+from minga.membership.reachability import unreachable
+from minga.membership.roster import Roster
+from minga.membership.roster_state import RosterState
+from minga.membership.rules import Rules
+from minga.membership.state_file import CoordinatorState, load, own, save
+from minga.membership.tls import Tls, load_tls
+
+__all__ = ["Coordinator", "coordinating", "main"]
+
+_TICK_SECONDS = 0.1
+_PORT_SECONDS = 5.0
+_HANG_UP_SECONDS = 1.0
+_log = logging.getLogger("minga.membership.coordinator")
+
+
+class Coordinator:
+    """The roster, the connections of those who are in it, and the file that survives both."""
+
+    def __init__(
+        self,
+        state_file: Path,
+        *,
+        run: str,
+        token: str | None,
+        rules: Rules,
+        facts: Mapping[str, str] | None = None,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        tls: Tls | None = None,
+        greeting_seconds: float = GREETING_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's)."""
+        self._state_file = state_file
+        self._run, self._token, self._rules, self._tls, self._clock = run, token, rules, tls, clock
+        self._facts = dict(facts) if facts is not None else None
+        self._address, self._port, self._greeting_seconds = address, port, greeting_seconds
+        self._numbers = itertools.count(1)
+        self._connections: dict[int, Connection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+        self._stopped = False
+        self._saved = -1
+        self._logged = 0
+        self._roster: Roster
+        self._state: CoordinatorState
+        self._entrance: Entrance
+        self.listening = threading.Event()
+        """Set when `address` and `port` are where it listens."""
+
+    @property
+    def address(self) -> str:
+        return self._state.address
+
+    @property
+    def port(self) -> int:
+        return self._state.port
+
+    async def serve(self) -> None:
+        """Until the run is over or `stop` is called."""
+        with own(self._state_file), self._listen() as listener:
+            self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+            self._roster = Roster(self._rules, now=self._clock(), state=self._state.roster)
+            self._entrance = Entrance(
+                listener,
+                token=self._state.token,
+                run=self._run,
+                tls=self._tls,
+                welcome=self._welcome,
+                greeting_seconds=self._greeting_seconds,
+            )
+            self._save()
+            _log.info("listening on %s:%s, generation %s", self.address, self.port, self._roster.state.number)
+            self.listening.set()
+            tasks = [asyncio.create_task(self._entrance.serve()), asyncio.create_task(self._tick())]
+            waits = [*tasks, asyncio.create_task(self._until_stopped())]
+            try:
+                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()  # a programming error ends the process, which is then started again
+            finally:
+                for task in waits:
+                    task.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
+                await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._stopped = True
+        if self._loop is not None and self._end is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._end.set)
+
+    @contextlib.contextmanager
+    def _listen(self) -> Iterator[Any]:
+        """Read the state, or make one; listen where the last coordinator did, so that members find this one."""
+        found = load(self._state_file)
+        if found is not None and (found.run != self._run or self._token not in (None, found.token)):
+            raise ConfigError(f"{self._state_file} is of the run {found.run} or has another token; give another file")
+        if found is None and self._token is None:
+            raise ConfigError("a new coordinator needs a token (minga.membership.greeting.new_token makes one)")
+        state = found or CoordinatorState(
+            run=self._run, token=self._token or "", address=self._address, port=self._port, roster=RosterState()
+        )
+        check_token(state.token)
+        if self._facts is not None:
+            state.roster.facts = self._facts
+        listener = listen(state.address, state.port, patience_seconds=_PORT_SECONDS if found else 0)
+        state.port = listener.getsockname()[1]
+        self._state = state
+        try:
+            yield listener
+        finally:
+            listener.close()
+
+    async def _until_stopped(self) -> None:
+        assert self._end is not None
+        if not self._stopped:
+            await self._end.wait()
+
+    async def _tick(self) -> None:
+        while not self._roster.done:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._roster.tick(self._clock())
+            self._act()
+        _log.info("all members have finished")
+
+    async def _welcome(self, connection: Connection) -> None:
+        """Somebody knows the token: hear who it is, then listen to it until one side ends the connection."""
+        connection.longest = LONGEST_FRAME
+        try:
+            async with asyncio.timeout(self._greeting_seconds):
+                hello = from_dict(await connection.receive())
+            if not isinstance(hello, Hello):
+                raise ProtocolError(f"the first message should be a hello, not {type(hello).__name__.lower()}")
+        except (OSError, TimeoutError, ProtocolError) as error:
+            self._entrance.refuse(connection.peer, str(error) or "no hello in time")
+            return
+        peer, link = f"{hello.info.id} ({connection.peer})", next(self._numbers)
+        reason = self._roster.objection(hello)
+        if not reason and not self._roster.knows(hello.info):
+            reason = await unreachable(hello.info, connection.peer_address)
+            if reason:
+                self._entrance.refuse(peer, reason)
+                connection.send(to_dict(Refusal(reason=reason)))
+                await connection.close()
+                return
+        self._connections[link] = connection
+        if not self._roster.hello(self._clock(), link, hello):
+            self._entrance.refuse(peer, reason)
+        else:
+            _log.info("%s is here", peer)
+        self._act()
+        await self._listen_to(link, peer, connection)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _listen_to(self, link: int, peer: str, connection: Connection) -> None:
+        """Until the connection ends; who was refused is not listened to any more, but its hanging up is news."""
+        by_peer = True
+        try:
+            while True:
+                message = from_dict(await connection.receive())
+                if link in self._connections:
+                    self._hear(link, message)
+                    self._act()
+        except ProtocolError as error:
+            self._entrance.refuse(peer, str(error))
+            connection.send(to_dict(Refusal(reason=str(error))))
+            await connection.close()
+        except OSError as error:
+            # What only this machine's kernel says (no answer, no route) leaves open whether the member still lives.
+            by_peer = isinstance(error, ConnectionError) and not connection.aborted
+            if link in self._connections:
+                _log.info("the connection of %s ended: %s", peer, error)
+        self._connections.pop(link, None)
+        self._roster.ended(self._clock(), link, by_peer=by_peer)
+        self._act()
+
+    def _hear(self, link: int, message: FromMember | FromCoordinator) -> None:
+        now, roster = self._clock(), self._roster
+        match message:
+            case Heartbeat():
+                roster.heartbeat(now, link, message)
+            case Formed():
+                roster.formed(now, link, message)
+            case Suspect():
+                roster.suspect(now, link, message)
+            case Leave():
+                roster.leave(now, link, message)
+            case _:
+                raise ProtocolError(f"a member does not say {type(message).__name__.lower()!r} here")
+
+    def _act(self) -> None:
+        """Save, then tell: a generation that anybody has heard of is never announced twice with other members."""
+        self._save()
+        for effect in self._roster.take_effects():
+            connection = self._connections.get(effect.link)
+            if connection is None:
+                continue
+            if effect.message is not None:
+                connection.send(to_dict(effect.message))
+            if isinstance(effect.message, Announcement) and effect.message.generation.number > self._logged:
+                generation = effect.message.generation
+                self._logged = generation.number
+                names = listed(member.id for member in generation.members)
+                _log.info("generation %s: %s (%s)", generation.number, names, effect.message.reason)
+            if isinstance(effect, Close):
+                if isinstance(effect.message, Refusal):
+                    _log.info("out: %s", effect.message.reason)
+                self._dismiss(effect.link, connection, refused=isinstance(effect.message, Refusal))
+
+    def _dismiss(self, link: int, connection: Connection, *, refused: bool) -> None:
+        """Who is refused gets a moment to hang up by itself, which shows that it has heard."""
+        del self._connections[link]
+        loop = asyncio.get_running_loop()
+        if refused:
+            loop.call_later(_HANG_UP_SECONDS, connection.abort)
+            return
+        task = loop.create_task(connection.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _save(self) -> None:
+        if self._roster.version == self._saved:
+            return
+        try:
+            save(self._state_file, self._state)
+            self._saved = self._roster.version
+        except OSError as error:
+            # Training is worth more than the ability to restart this process; the next change tries again.
+            _log.error(
+                "can't save the roster to %s: %s; a restart would go on from an older one", self._state_file, error
+            )
+            self._saved = self._roster.version
+
+
+@contextlib.contextmanager
+def coordinating(coordinator: Coordinator) -> Iterator[tuple[str, int]]:
+    """A coordinator in a thread of this process, for programs of one's own and for tests; its address and port."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(coordinator.serve())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            coordinator.listening.set()
+
+    thread = threading.Thread(target=run, name="coordinator", daemon=True)
+    thread.start()
+    coordinator.listening.wait()
+    try:
+        if failure:
+            raise failure[0]
+        yield coordinator.address, coordinator.port
+    finally:
+        coordinator.stop()
+        thread.join()
+
+
+def main(arguments: Mapping[str, Any]) -> int:
+    """A process that is the coordinator until the run is over or it is ended; the exit code.
+
+    `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node); all but the first two
+    have defaults.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    coordinator = Coordinator(
+        Path(arguments["state"]),
+        run=arguments["run"],
+        token=arguments.get("token"),
+        rules=build(Rules, arguments.get("rules", {})),
+        facts=arguments.get("facts"),
+        address=arguments.get("address", "127.0.0.1"),
+        port=arguments.get("port", 0),
+        tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())
+    asyncio.run(coordinator.serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.load(sys.stdin)))

@@ -1,0 +1,129 @@
+"""What is read from the network: exactly what it should be, or a `ProtocolError`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from people import info
+
+from minga.errors import ConfigError, ProtocolError
+from minga.membership.generation import Generation, MemberInfo, new_secret
+from minga.membership.greeting import check_token, proof
+from minga.membership.messages import Announcement, Hello, from_dict, to_dict
+from minga.membership.protocol import decode, encode
+
+GENERATION = Generation(number=3, members=(info("a"), info("b", role="server")), secret=new_secret())
+
+
+def test_generations_survive_the_wire() -> None:
+    assert Generation.from_dict(json.loads(json.dumps(GENERATION.to_dict()))) == GENERATION
+    assert GENERATION.rank_of("b") == 1
+    with pytest.raises(KeyError, match="'c' is not in generation 3"):
+        GENERATION.rank_of("c")
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**GENERATION.to_dict(), **fields}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        None,
+        [],
+        {},
+        changed(extra=1),
+        changed(number="3"),
+        changed(number=True),
+        changed(number=3.0),
+        changed(number=0),
+        changed(number=-1),
+        changed(number=2**60),
+        changed(members=[]),
+        changed(members={"a": 1}),
+        changed(members=[info("a").to_dict(), info("a").to_dict()]),
+        changed(members=[info("s", role="server").to_dict(), info("w").to_dict()]),
+        changed(secret="abc"),
+        changed(secret="X" * 64),
+    ],
+)
+def test_what_is_no_generation(table: Any) -> None:
+    with pytest.raises(ProtocolError):
+        Generation.from_dict(table)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": ""},
+        {"id": "a b"},
+        {"id": "a\nb"},
+        {"id": "x" * 65},
+        {"incarnation": "zombie!"},
+        {"address": "10.0.0.1 or so"},
+        {"port": 0},
+        {"port": 65536},
+        {"host": "a\x1b[31m"},
+        {"host": "x" * 3000},
+        {"role": "boss"},
+        {"role": None},
+    ],
+)
+def test_what_is_no_member(fields: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError):
+        MemberInfo.from_dict({**info("a").to_dict(), **fields})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[1]",
+        b"{",
+        b'{"a":1,"a":2}',
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b"[" * 100_000,
+        b'{"a":' + b"9" * 5000 + b"}",
+        b"GET / HTTP/1.1\r\n",
+    ],
+)
+def test_what_is_no_message(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(body)
+
+
+def test_messages_survive_the_wire_and_strangers_do_not() -> None:
+    for message in (
+        Hello(info=info("a"), facts={"version": "1"}),
+        Announcement(generation=GENERATION, position=Hello(info=info("a")).position, survivors=("a",), reason="why"),
+    ):
+        assert from_dict(decode(encode(to_dict(message))[4:])) == message
+    with pytest.raises(ProtocolError, match="unknown kind of message 'nonsense'; known: hello, heartbeat"):
+        from_dict({"kind": "nonsense"})
+    with pytest.raises(ProtocolError, match="missing 'finished'"):
+        from_dict({"kind": "leave"})
+    with pytest.raises(ProtocolError, match=r"hello.facts\['a'\]"):
+        from_dict({**to_dict(Hello(info=info("a"))), "facts": {"a": 1}})
+
+
+def test_a_proof_depends_on_everything() -> None:
+    said = {
+        proof("token-token-token", "member", "run", "a", "b"),
+        proof("token-token-other", "member", "run", "a", "b"),
+        proof("token-token-token", "coordinator", "run", "a", "b"),
+        proof("token-token-token", "member", "another", "a", "b"),
+        proof("token-token-token", "member", "run", "x", "b"),
+        proof("token-token-token", "member", "run", "a", "x"),
+        proof("token-token-token", "member", "run", "ab", ""),
+        proof("token-token-token", "member", "runa", "", "b"),
+    }
+    assert len(said) == 8
+
+
+def test_a_short_token_is_no_token() -> None:
+    with pytest.raises(ConfigError, match="6 characters can be guessed"):
+        check_token("secret")

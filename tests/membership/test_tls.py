@@ -1,0 +1,154 @@
+"""Connections with certificates: both sides look, and a foreign certificate opens nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import ssl
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from people import TOKEN, data_door, info, join_all, make_coordinator, members, until
+
+from minga.errors import ConfigError, PeerTimeout
+from minga.membership.certificates import make_certificates
+from minga.membership.coordinator import coordinating
+from minga.membership.member import Member
+from minga.membership.tls import Tls, load_tls
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory / "ours", ["127.0.0.1", "127.0.0.2", "localhost"])
+    make_certificates(directory / "foreign", ["127.0.0.1"])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def ours(certificates: Path) -> Tls:
+    return load_tls(certificates / "ours" / "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def foreign(certificates: Path) -> Tls:
+    return load_tls(certificates / "foreign" / "127.0.0.1")
+
+
+def test_members_join_with_certificates(tmp_path: Path, ours: Tls) -> None:
+    with coordinating(make_coordinator(tmp_path, 2, tls=ours)) as where:
+        with members(*where, ids=["a", "b"], tls=ours) as them:
+            join_all(them)
+            them[1].close()
+            assert them[0].wait_for_generation(1, 5).number == 2
+            begin = time.monotonic()
+            them[0].leave(finished=True)
+            assert time.monotonic() - begin < 2
+
+
+def test_a_foreign_certificate_is_refused_by_both(
+    tmp_path: Path, certificates: Path, ours: Tls, foreign: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with coordinating(make_coordinator(tmp_path, 2, tls=ours)) as where:
+        with members(*where, ids=["a", "b"], tls=ours) as them, data_door() as port:
+            join_all(them)
+            # The member does not trust the coordinator.
+            member = Member(*where, TOKEN, info("c", port=port), tls=foreign)
+            with pytest.raises(PeerTimeout, match="CERTIFICATE_VERIFY_FAILED"):
+                member.join(0.5)
+            member.close()
+            # Somebody who trusts anybody, with a certificate of another authority, or none: the coordinator does not.
+            for certificate in (True, False):
+                caplog.clear()
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                if certificate:
+                    directory = certificates / "foreign" / "127.0.0.1"
+                    context.load_cert_chain(directory / "node.pem", directory / "node.key")
+                with socket.create_connection(where) as plain, contextlib.suppress(ssl.SSLError, ConnectionError):
+                    with context.wrap_socket(plain) as wrapped:
+                        wrapped.settimeout(3)
+                        wrapped.sendall(b"\0\0\0\2{}")
+                        assert wrapped.recv(100) == b""
+                words = "CERTIFICATE_VERIFY_FAILED" if certificate else "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+                until(lambda words=words: re.search(f"refused .*no TLS connection: {words}", caplog.text))
+            assert all(member.connected for member in them)
+            assert them[0].generation is not None and them[0].generation.number == 1
+
+
+def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificates: Path, ours: Tls) -> None:
+    elsewhere = load_tls(certificates / "ours" / "127.0.0.2")
+    with coordinating(make_coordinator(tmp_path, 1, tls=elsewhere)) as where, data_door() as port:
+        member = Member(*where, TOKEN, info("a", port=port), tls=ours)
+        with pytest.raises(PeerTimeout, match="CERTIFICATE_VERIFY_FAILED"):
+            member.join(0.5)
+        member.close()
+
+
+def test_one_side_with_and_one_without(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "plain").mkdir()
+    with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where, data_door() as port:
+        member = Member(*where, TOKEN, info("a", port=port))
+        with pytest.raises(PeerTimeout):
+            member.join(0.4)
+        member.close()
+        assert "no TLS connection" in caplog.text
+    caplog.clear()
+    with coordinating(make_coordinator(tmp_path / "plain", 1)) as where, data_door() as port:
+        member = Member(*where, TOKEN, info("a", port=port), tls=ours)
+        with pytest.raises(PeerTimeout):
+            member.join(0.4)
+        member.close()
+        assert "this looks like TLS: one side has certificates and the other has none" in caplog.text
+
+
+def test_old_versions_of_tls_are_refused(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:
+    with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with socket.create_connection(where) as plain, pytest.raises(ssl.SSLError):
+            context.wrap_socket(plain)
+        until(lambda: "no TLS connection: UNSUPPORTED_PROTOCOL" in caplog.text)
+
+
+def test_who_never_finishes_the_handshake_is_dropped(
+    tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    with coordinating(make_coordinator(tmp_path, 1, tls=ours, greeting_seconds=0.4)) as where:
+        with socket.create_connection(where) as silent:
+            silent.settimeout(3)
+            with contextlib.suppress(ConnectionResetError):
+                assert silent.recv(10) == b""
+    assert "no greeting within 0.4 s" in caplog.text
+
+
+def test_keys_are_for_their_owner_and_authorities_are_kept(certificates: Path, tmp_path: Path) -> None:
+    for key in (certificates / "ours" / "authority.key", certificates / "ours" / "127.0.0.1" / "node.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    make_certificates(tmp_path / "c", ["10.0.0.1"])
+    authority = (tmp_path / "c" / "authority.pem").read_bytes()
+    (added,) = make_certificates(tmp_path / "c", ["node.example.org"], days=1)
+    assert (added / "authority.pem").read_bytes() == authority
+    load_tls(added)
+    with pytest.raises(ConfigError, match="is there already; remove it"):
+        make_certificates(tmp_path / "c", ["10.0.0.1"])
+    for wrong in ("0.0.0.0", "a b", "../up", ""):
+        with pytest.raises(ConfigError):
+            make_certificates(tmp_path / "c", [wrong])
+    with pytest.raises(ConfigError, match="days"):
+        make_certificates(tmp_path / "c", ["10.0.0.2"], days=0)
+
+
+def test_directories_that_have_no_certificates(certificates: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no node\.pem; give the directory of one node"):
+        load_tls(certificates / "ours")
+    for name in ("authority.pem", "node.pem", "node.key"):
+        (tmp_path / name).write_text("nonsense")
+    with pytest.raises(ConfigError, match="can't be used"):
+        load_tls(tmp_path)
