@@ -87,7 +87,11 @@ class RunStopped(RunError):
 
 
 class PeerLost(RunError):
-    """Another rank went away."""
+    """Another rank went away; `rank`: which one, where that is known."""
+
+    def __init__(self, message: str, *, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class PeerTimeout(PeerLost):

@@ -62,6 +62,16 @@ class Cluster(Config):
     timeout_seconds: float = 120.0
     """How long any rank waits for another before it gives up."""
 
+    transport: Literal["auto", "tcp", "gloo"] = "auto"
+    """What carries messages. tcp: connections of Minga's own, which are formed anew when a rank goes or comes; gloo: one
+    group for the whole run, which a lost rank ends. auto: tcp, and gloo for parameter servers and GPUs."""
+
+    min_nodes: int = 1
+    """With fewer workers nobody trains; those who are there wait for others."""
+
+    heartbeat_timeout_seconds: float = 5.0
+    """A rank that was not heard of for so long is out; the others go on."""
+
     port: int = 0
     """Where the ranks meet (0: a free port), on loopback; in a lab they meet at its switch instead."""
 
@@ -72,6 +82,12 @@ class Cluster(Config):
             raise FieldError(("threads",), f"should be at least 1, not {self.threads}")
         if not self.timeout_seconds > 0:
             raise FieldError(("timeout_seconds",), f"should be more than 0, not {self.timeout_seconds:g}")
+        if not 1 <= self.min_nodes <= self.nodes:
+            raise FieldError(("min_nodes",), f"should be 1 to {self.nodes}, the nodes there are, not {self.min_nodes}")
+        if not 0.5 <= self.heartbeat_timeout_seconds <= 3600:
+            raise FieldError(
+                ("heartbeat_timeout_seconds",), f"should be 0.5 to 3600, not {self.heartbeat_timeout_seconds:g}"
+            )
         if not 0 <= self.port <= 65535:
             raise FieldError(("port",), f"should be 0 to 65535, not {self.port}")
         if self.speeds and len(self.speeds) != self.nodes:
@@ -237,6 +253,8 @@ class Experiment(Config):
             raise FieldError(
                 ("cluster", "device"), "GPUs of one machine exchange data past any network; a lab is for device = cpu"
             )
+        if self.cluster.transport == "tcp" and (strategy.server_ranks or self.cluster.device == "cuda"):
+            raise FieldError(("cluster", "transport"), "parameter servers and GPUs need 'gloo' so far")
         if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
             sizes = sorted({1, self.cluster.nodes, self.hosts})
             raise FieldError(
@@ -277,6 +295,14 @@ class Experiment(Config):
         if len(shares) == 1:
             return shares[0]
         return shares[host] if host < len(shares) else None
+
+    @property
+    def elastic(self) -> bool:
+        """Whether ranks may go and come while it runs."""
+        fixed = self.chosen_strategy.server_ranks > 0 or self.chosen_strategy.changes_trainers
+        if self.cluster.transport == "auto":
+            return self.cluster.nodes > 1 and self.cluster.device == "cpu" and not fixed
+        return self.cluster.transport == "tcp"
 
     @property
     def in_lab(self) -> bool:

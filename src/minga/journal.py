@@ -10,13 +10,13 @@ the process and the counters of interfaces alike.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from minga.bad_numbers import BadSteps
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
-from minga.measure.events import Evaluated, Event, Finished, FoundBadNumbers, Resumed, Serving, Started
+from minga.measure.events import Evaluated, Event, Finished, FoundBadNumbers, Regrouped, Resumed, Serving, Started
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
@@ -60,6 +60,7 @@ class Journal:
         self._waited = 0.0
         self._before: dict[str, float] = {}
         self._samples = 0
+        self._started = False
         self._finished = False
         self._bad = BadSteps(bad_steps_in_a_row)
         self._resumed: tuple[int, str] | None = None
@@ -82,7 +83,10 @@ class Journal:
         self._resumed = (step, checkpoint)
 
     def started(self, *, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
-        comm = self._comm
+        """Training begins; nothing to tell where it only goes on with others."""
+        if self._started:
+            return
+        self._started, comm = True, self._comm
         if self._interfaces is not None:
             self._interfaces.resume()
         self._recorder.spans.take()
@@ -111,6 +115,23 @@ class Journal:
         self._recorder.emit(event)
         self._recorder.flush()
         self._recorder.start_meter(self._metering)
+
+    def regrouped(self, comm: Transport, generation: int, members: Sequence[str], seconds: float, reason: str) -> None:
+        """Training goes on with others."""
+        self._comm = comm
+        self._recorder.emit(
+            Regrouped(
+                time=comm.now(),
+                rank=comm.rank,
+                ranks=comm.size,
+                generation=generation,
+                members=list(members),
+                step=self._replica.step,
+                seconds=seconds,
+                reason=reason,
+            )
+        )
+        self._recorder.flush()
 
     def serving(self) -> None:
         self._recorder.emit(Serving(time=self._comm.now()))

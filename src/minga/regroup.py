@@ -1,8 +1,7 @@
 """When ranks come together anew: all go on from the one that has come furthest, and no sample is lost.
 
-    beginning = Beginning.of(trainee, strategy, comm)        # where this group of ranks begins
-    ...                                                     # until PeerLost
-    regroup(trainee, strategy, comm_of_the_others, beginning)
+    train(experiment, trainee, comm, recorder)              # until PeerLost
+    regroup(trainee, strategy, comm_of_those_who_are_left)
 
 Whoever has the same bits already gets nothing but the position in the data. Samples that were given out to ranks whose
 work is not in the state that all go on from, because they are gone or were behind, are owed, and come next.
@@ -19,29 +18,15 @@ from torch import Tensor
 
 from minga.checkpoints.state import TrainingState, put_back, take
 from minga.comm.transport import Transport
-from minga.data.order import Order, left_out
+from minga.data.order import left_out
 from minga.errors import ProtocolError
 from minga.strategies.base import Strategy
-from minga.trainee import Trainee
+from minga.trainee import Beginning, Trainee
 
-__all__ = ["Beginning", "regroup"]
+__all__ = ["regroup"]
 
 # What the leader says in words is short: a position, some stretches of samples.
 _LONGEST_WORD = 16 << 20
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where a group of ranks has begun, so that anybody can tell later who took which samples."""
-
-    step: int
-    order: Order
-    rank: int
-    trainers: int
-
-    @classmethod
-    def of(cls, trainee: Trainee, strategy: Strategy, comm: Transport) -> Beginning:
-        return cls(trainee.replica.step, trainee.order.copy(), comm.rank, strategy.trainers(trainee.replica, comm))
 
 
 @dataclass(frozen=True)
@@ -56,12 +41,12 @@ class _Standing:
         return torch.tensor([int(self.veteran), self.step, self.digest], dtype=torch.int64)
 
 
-def regroup(trainee: Trainee, strategy: Strategy, comm: Transport, beginning: Beginning | None) -> int | None:
-    """Bring all ranks to one point; `beginning`: of the last group that this rank trained in, None for a newcomer.
+def regroup(trainee: Trainee, strategy: Strategy, comm: Transport) -> int | None:
+    """Bring all ranks to one point; the step that all go on from, or None if nobody has trained yet.
 
-    The step that all go on from, or None if nobody has trained yet.
+    A rank without `trainee.beginning` has not trained with the others before, and takes what they have.
     """
-    replica = trainee.replica
+    replica, beginning = trainee.replica, trainee.beginning
     mine = _Standing(beginning is not None, replica.applied if beginning is not None else -1, _digest(trainee))
     table = [torch.empty(3, dtype=torch.int64) for _ in range(comm.size)]
     table[comm.rank] = mine.to_tensor()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
@@ -13,22 +14,36 @@ from minga.experiment import Experiment
 from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
 from minga.pace import Pace
-from minga.trainee import Trainee
+from minga.trainee import Beginning, Trainee
 
-__all__ = ["train"]
+__all__ = ["journal_of", "train"]
+
+
+def journal_of(experiment: Experiment, trainee: Trainee, comm: Transport, recorder: Recorder) -> Journal:
+    """The account of a rank's training."""
+    patience = experiment.training.bad_steps_in_a_row
+    return Journal(
+        trainee.replica, comm, recorder, metering_of(experiment, trainee.replica.rank), bad_steps_in_a_row=patience
+    )
 
 
 def train(
-    experiment: Experiment, trainee: Trainee, comm: Transport, recorder: Recorder, keeper: Keeper | None = None
+    experiment: Experiment,
+    trainee: Trainee,
+    comm: Transport,
+    recorder: Recorder,
+    keeper: Keeper | None = None,
+    journal: Journal | None = None,
+    *,
+    when_stepped: Callable[[], None] = lambda: None,
 ) -> None:
     """Train on this rank until the end of the experiment; rank 0's events have the model's quality.
 
-    `keeper`: who keeps checkpoints (None: nobody).
+    `keeper`: who keeps checkpoints (None: nobody); `journal`: one that has begun with other ranks.
     """
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order, workload = trainee.replica, trainee.order, trainee.workload
-    metering, patience = metering_of(experiment, comm.rank), settings.bad_steps_in_a_row
-    spans, journal = recorder.spans, Journal(replica, comm, recorder, metering, bad_steps_in_a_row=patience)
+    spans, journal = recorder.spans, journal or journal_of(experiment, trainee, comm, recorder)
     pace = Pace(experiment, comm, spans)
 
     def test(together: Transport) -> dict[str, float]:
@@ -45,6 +60,7 @@ def train(
         take_buffers_of_first_rank(replica.model, comm)
         keeper.after_start()
         journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
+        trainee.beginning = Beginning(replica.step, order.copy(), comm.rank, strategy.trainers(replica, comm))
 
         while True:
             trainers = strategy.trainers(replica, comm)
@@ -69,6 +85,7 @@ def train(
                 strategy.step(replica, comm)
             journal.stepped(samples=len(share.indices), progress=trainee.progress, epoch=order.progress)
             good = journal.looked_for_bad_numbers()
+            when_stepped()
 
             metrics: dict[str, float] = {}
             due = order.epoch_ended and settings.evaluate_every and order.epoch % settings.evaluate_every == 0

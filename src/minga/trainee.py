@@ -16,7 +16,17 @@ from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
 from minga.workload import Workload
 
-__all__ = ["Trainee", "build_trainee"]
+__all__ = ["Beginning", "Trainee", "build_trainee"]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a group of ranks has begun, so that anybody can tell later who took which samples."""
+
+    step: int
+    order: Order
+    rank: int
+    trainers: int
 
 
 @dataclass
@@ -34,6 +44,8 @@ class Trainee:
     epochs: int | None
     steps: int | None
     base_learning_rates: list[float] = field(default_factory=list)
+    beginning: Beginning | None = None
+    """Of the group of ranks that it trains in, or has trained in last."""
 
     @property
     def progress(self) -> float:

@@ -24,7 +24,7 @@ from minga.checkpoints.resume import Resumption, load_own, load_shared
 from minga.checkpoints.state import put_back, take
 from minga.checkpoints.writer import CheckpointWriter, Part
 from minga.comm.transport import Transport
-from minga.errors import MingaError, RunStopped
+from minga.errors import MingaError, PeerLost, RunStopped
 from minga.experiment import Checkpoints
 from minga.journal import Journal
 from minga.measure.events import Checkpointed, CheckpointFailed
@@ -57,6 +57,9 @@ class Keeper:
 
     def after_start(self) -> None:
         """After `Strategy.start`: on the same number of ranks, put back everything."""
+
+    def close(self) -> None:
+        """At the very end, whatever it was."""
 
     def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
         """After each step of a rank that trains; `good`: it was not left out, `metrics`: of an evaluation after it."""
@@ -107,9 +110,16 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._resumption = None
+        if isinstance(error, PeerLost):  # others may take over; until then nothing has ended
+            self._untried = None
+            return
         self._submit_best()
         if self._untried is not None and error is None:
             self._submit(self._untried)
+        self._writer.close()
+
+    def close(self) -> None:
         self._writer.close()
 
     # --- at the start -------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """One process that imports torch once and then forks the processes of a run: 4 ranks start as fast as one.
 
-    python -m minga.launch.fork_server       # reads its jobs from standard input, tells of their ends on the output
+    python -m minga.launch.fork_server       # reads jobs from standard input, tells of their ends on the output
 
-It stays single-threaded until all jobs are forked (forking beside threads is not safe), and it is the jobs'
-guard: when its standard input closes because the launcher is gone, however that came about, it ends them all.
+It has no threads, as forking beside them is not safe, and it is the jobs' guard: when its standard input closes because
+the launcher is gone, however that came about, it ends them all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import signal
 import sys
-import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,27 +33,53 @@ def main() -> None:
     # The first optimizer of a process imports much of torch: a second, which the jobs would each need to spend.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     torch.set_num_threads(1)  # no pool of threads may exist when forking; each job sets its own number
-    jobs: list[dict[str, Any]] = json.loads(sys.stdin.readline())
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     names: dict[int, str] = {}
-    for job in jobs:
-        pid = os.fork()
-        if pid == 0:
-            report.close()
-            _run(job)
-        names[pid] = job["name"]
-        print(json.dumps({"started": job["name"], "pid": pid}), file=report)
-    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
-    while names:
-        pid, status = os.wait()
-        if pid in names:
+    for jobs in _orders():
+        for job in jobs:
+            pid = os.fork()
+            if pid == 0:
+                report.close()
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _run(job)
+            names[pid] = job["name"]
+            print(json.dumps({"started": job["name"], "pid": pid}), file=report)
+        for pid, status in _ended():
             print(json.dumps({"ended": names.pop(pid), "code": os.waitstatus_to_exitcode(status)}), file=report)
+        if not names:
+            break
     report.close()
 
 
-def _end_with_the_launcher() -> None:
-    sys.stdin.read()
-    os.killpg(0, signal.SIGKILL)
+def _orders() -> Iterator[list[dict[str, Any]]]:
+    """Jobs that the launcher asks for, at once and later; an empty list when one may have ended.
+
+    Without threads: forking beside them is not safe. When the launcher is gone, so is everybody.
+    """
+    bell, ring = os.pipe()
+    os.set_blocking(ring, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+    rest = b""
+    while True:
+        ready, _, _ = select.select([0, bell], [], [])
+        if 0 in ready:
+            chunk = os.read(0, 1 << 16)
+            if not chunk:
+                os.killpg(0, signal.SIGKILL)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (json.loads(line) for line in lines)
+        if bell in ready:
+            os.read(bell, 1 << 10)
+            yield []
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    """Process and status of those that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
 
 
 def _run(job: dict[str, Any]) -> NoReturn:

@@ -16,20 +16,23 @@ from typing import Any
 from minga.experiment import Experiment
 from minga.launch.meeting import hold_meeting
 from minga.launch.processes import Job
+from minga.membership.greeting import new_token
 from minga.network import Network
 
-__all__ = ["Hosting", "host_ranks", "hosting"]
+__all__ = ["COORDINATOR", "Hosting", "coordinator_file", "coordinator_job", "host_ranks", "hosting"]
 
 _LOOPBACK = "127.0.0.1"
 _LAB_PORT = 29500
+COORDINATOR = "coordinator"
+"""The name of its process."""
 
 
 @dataclass(frozen=True)
 class Hosting:
     """For each process of a run, where it lives."""
 
-    meeting: tuple[str, int]
-    """Address and port of the store where ranks meet."""
+    meeting: tuple[str, int] | None
+    """Address and port of the store where ranks meet; None where a coordinator keeps a roster instead."""
     addresses: list[str]
     places: list[dict[str, Any] | None]
     """What a process does to move to its host (None: it stays where it is)."""
@@ -37,6 +40,8 @@ class Hosting:
     """For each *rank*, a name of its host or site: ranks with the same name are near to each other."""
     helpers: list[Job]
     """Processes that the ranks need, and which end with them."""
+    token: str | None = None
+    """What members show to the coordinator, whose state is in `coordinator_file`."""
 
 
 def host_ranks(experiment: Experiment) -> list[list[int]]:
@@ -48,13 +53,28 @@ def host_ranks(experiment: Experiment) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def hosting(experiment: Experiment, run: Path) -> Iterator[Hosting]:
-    """A place for every process, for as long as the `with` block lasts."""
+def hosting(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Hosting]:
+    """A place for every process, for as long as the `with` block lasts.
+
+    `elastic`: with a coordinator, who keeps a roster of members; otherwise they meet once, at the beginning.
+    """
+    token = new_token() if elastic else None
+    coordinator_file(run).unlink(missing_ok=True)  # of another session of this run
     if experiment.in_lab:
-        with _lab_hosts(experiment, run) as where:
+        with _lab_hosts(experiment, run, token) as where:
             yield where
         return
     processes = len(host_ranks(experiment))
+    if token is not None:
+        yield Hosting(
+            meeting=None,
+            addresses=[_LOOPBACK] * processes,
+            places=[None] * processes,
+            hosts=["localhost"] * experiment.ranks,
+            helpers=[coordinator_job(experiment, run, token, _LOOPBACK)],
+            token=token,
+        )
+        return
     with hold_meeting(_LOOPBACK, experiment.cluster.port) as port:
         yield Hosting(
             meeting=(_LOOPBACK, port),
@@ -66,7 +86,7 @@ def hosting(experiment: Experiment, run: Path) -> Iterator[Hosting]:
 
 
 @contextlib.contextmanager
-def _lab_hosts(experiment: Experiment, run: Path) -> Iterator[Hosting]:
+def _lab_hosts(experiment: Experiment, run: Path, token: str | None) -> Iterator[Hosting]:
     from minga.lab import Lab  # needs an extra that a run on loopback does without
 
     cluster = experiment.cluster
@@ -79,19 +99,60 @@ def _lab_hosts(experiment: Experiment, run: Path) -> Iterator[Hosting]:
         host_of = {rank: host for host, ranks in zip(lab.hosts, host_ranks(experiment), strict=True) for rank in ranks}
         sites = bool(cluster.network and cluster.network.sites)
         yield Hosting(
-            meeting=(lab.switch["address"], _LAB_PORT),
+            meeting=(lab.switch["address"], _LAB_PORT) if token is None else None,
             addresses=[place["address"] for place in lab.hosts.values()],
             places=list(lab.hosts.values()),
             hosts=[lab.hosts[host_of[rank]]["site"] if sites else host_of[rank] for rank in range(experiment.ranks)],
             helpers=[
-                # The store is a process at the switch: neither loopback nor a rank's fate has to do with it.
-                Job(
-                    name="meeting",
-                    function="minga.launch.meeting:main",
-                    arguments={"address": lab.switch["address"], "port": _LAB_PORT},
-                    log=str(run / "logs" / "meeting.log"),
-                    place=lab.switch,
-                    helper=True,
-                )
+                # At the switch: neither loopback nor a rank's fate has to do with it.
+                _meeting_job(run, lab.switch)
+                if token is None
+                else coordinator_job(experiment, run, token, lab.switch["address"], lab.switch)
             ],
+            token=token,
         )
+
+
+def _meeting_job(run: Path, place: dict[str, Any]) -> Job:
+    return Job(
+        name="meeting",
+        function="minga.launch.meeting:main",
+        arguments={"address": place["address"], "port": _LAB_PORT},
+        log=str(run / "logs" / "meeting.log"),
+        place=place,
+        helper=True,
+    )
+
+
+def coordinator_file(run: Path) -> Path:
+    """The coordinator's memory, which also says where it listens."""
+    return run / "coordinator.json"
+
+
+def coordinator_job(
+    experiment: Experiment, run: Path, token: str, address: str, place: dict[str, Any] | None = None
+) -> Job:
+    """Who keeps the roster of a run, outside of all ranks. It may be started again when it has died."""
+    cluster = experiment.cluster
+    rules = {
+        "expect": cluster.nodes,
+        "min_nodes": cluster.min_nodes,
+        "heartbeat_seconds": min(1.0, cluster.heartbeat_timeout_seconds / 5),
+        "heartbeat_timeout_seconds": cluster.heartbeat_timeout_seconds,
+        "progress_timeout_seconds": cluster.heartbeat_timeout_seconds,
+    }
+    return Job(
+        name=COORDINATOR,
+        function="minga.membership.coordinator:main",
+        arguments={
+            "state": str(coordinator_file(run)),
+            "run": run.name,
+            "token": token,
+            "rules": rules,
+            "address": address,
+            "port": cluster.port,
+        },
+        log=str(run / "logs" / "coordinator.log"),
+        place=place,
+        helper=True,
+    )

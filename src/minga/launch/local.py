@@ -7,14 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minga.checkpoints.files import list_checkpoints
 from minga.errors import DataError, RankFailed, RunError, RunStopped, UsageError, WorkloadError
 from minga.experiment import Experiment
-from minga.launch.hosting import host_ranks, hosting
+from minga.launch.hosting import COORDINATOR, host_ranks, hosting
 from minga.launch.processes import Job, Processes, processes
 from minga.measure.events import event_files, read_events
 from minga.run_directory import log_file
@@ -27,6 +27,8 @@ _LAST_WORDS_SECONDS = 1.0
 # The exit code of a rank that was asked to stop, and how long ranks have for their last checkpoint.
 _STOPPED = 128 + signal.SIGTERM
 _STOP_SECONDS = 60.0
+# A coordinator that dies more often than this has another problem.
+_MOST_RESTARTS = 20
 
 
 def launch_local(
@@ -37,7 +39,7 @@ def launch_local(
     `resume`: the name of the checkpoint to go on from. SIGTERM has the ranks take a checkpoint and stop: `RunStopped`.
     """
     stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: False)
-    with stop as stopping, hosting(experiment, run) as where:
+    with stop as stopping, hosting(experiment, run, elastic=experiment.elastic) as where:
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
@@ -50,6 +52,7 @@ def launch_local(
                     "hosts": where.hosts,
                     "resume": resume,
                     "session": session,
+                    "token": where.token,
                 },
                 log=str(log_file(run, ranks[0])),
                 place=where.places[index],
@@ -57,25 +60,43 @@ def launch_local(
             for index, ranks in enumerate(host_ranks(experiment))
         ]
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
-            see_through(started, run, tick, stopping)
+            see_through(started, run, tick, stopping, helpers=where.helpers, elastic=experiment.elastic)
 
 
 def see_through(
-    started: Processes, run: Path, tick: Callable[[], None], stopping: Callable[[], bool] = lambda: False
+    started: Processes,
+    run: Path,
+    tick: Callable[[], None],
+    stopping: Callable[[], bool] = lambda: False,
+    *,
+    helpers: Sequence[Job] = (),
+    elastic: bool = False,
 ) -> None:
     """Wait until all processes have ended well; one that ends badly ends the run.
 
-    When `stopping` gets true, ranks are asked to stop, and get some time for that.
+    When `stopping` gets true, ranks are asked to stop, and get some time for that. `elastic`: a rank that is killed
+    does not end the run as long as there are others, and a coordinator among the `helpers` that dies is started again.
     """
     failed: dict[str, int] = {}
+    killed: dict[str, int] = {}
     told: set[str] = set()
-    stopped = False
+    coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
+    restarts = 0
+    stopped = done = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
-            if code == _STOPPED:
+            if coordinator is not None and name == COORDINATOR:
+                if code != 0 and restarts < _MOST_RESTARTS:
+                    restarts += 1
+                    started.start(coordinator)
+            elif code == 0:
+                done = True
+            elif code == _STOPPED:
                 stopped = True
-            elif code != 0:
+            elif elastic and code < 0:
+                killed[name] = code
+            else:
                 failed[name] = code
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
         if stopping():
@@ -88,8 +109,8 @@ def see_through(
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)
-    if failed:
-        raise _cause(failed, run)
+    if failed or (killed and not done):
+        raise _cause(failed or killed, run)
 
 
 @contextlib.contextmanager

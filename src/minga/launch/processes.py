@@ -49,9 +49,9 @@ class Job:
 class Processes:
     """Running jobs."""
 
-    def __init__(self, guard: subprocess.Popen[bytes], jobs: list[Job]) -> None:
+    def __init__(self, guard: subprocess.Popen[bytes]) -> None:
         self._guard = guard
-        self._awaited = {job.name for job in jobs if not job.helper}
+        self._awaited: set[str] = set()
         self._rest = b""
         assert guard.stdout is not None
         os.set_blocking(guard.stdout.fileno(), False)
@@ -62,6 +62,14 @@ class Processes:
     @property
     def running(self) -> bool:
         return bool(self._awaited)
+
+    def start(self, *jobs: Job) -> None:
+        """Start jobs, also while others run; one that has ended may be started again."""
+        self._awaited |= {job.name for job in jobs if not job.helper}
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
+            self._guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
+            self._guard.stdin.flush()
 
     def wait(self, seconds: float) -> list[tuple[str, int]]:
         """Name and exit code (minus the signal's number, if one ended it) of jobs that end within `seconds`."""
@@ -117,11 +125,8 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
             )
         for descriptor in kept:
             os.close(descriptor)
-        started = Processes(guard, jobs)
-        assert guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
-            guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
-            guard.stdin.flush()
+        started = Processes(guard)
+        started.start(*jobs)
         yield started
     finally:
         if started is not None:

@@ -19,9 +19,12 @@ from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, PeerLost, RunStopped
 from minga.experiment import Experiment, load
+from minga.launch.elastic import Seat, train_through_changes
+from minga.launch.hosting import coordinator_file
 from minga.launch.meeting import join_meeting
 from minga.measure.events import Failed, Stopped
 from minga.measure.recorder import Recorder
+from minga.membership.state_file import wait_for_address
 from minga.run_directory import event_file, save_model
 from minga.train import train
 from minga.trainee import Trainee, build_trainee
@@ -111,9 +114,28 @@ class _Rank:
         except BaseException as error:
             self._fail(error)
         finally:
+            self._keeper.close()
             self._recorder.close()
 
     def _train(self) -> None:
+        assert self._trainee is not None
+        rank = self._train_with_changes(self._trainee) if self._arguments["token"] else self._train_together()
+        if rank == 0:
+            save_model(self._directory, self._trainee.replica.model)
+
+    def _train_with_changes(self, trainee: Trainee) -> int:
+        seconds = self._experiment.cluster.timeout_seconds
+        seat = {
+            **self._arguments,
+            "id": f"node-{self._rank}",
+            "name": self._directory.name,
+            "coordinator": wait_for_address(coordinator_file(self._directory), seconds),
+        }
+        with Seat.take(seat, self._experiment, trainee, host=self._arguments["hosts"][self._rank]) as taken:
+            return train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken)
+
+    def _train_together(self) -> int:
+        """In one group of ranks from the beginning to the end."""
         assert self._trainee is not None
         cluster = self._experiment.cluster
         address, port = self._arguments["meeting"]
@@ -129,9 +151,8 @@ class _Rank:
         spans, traffic = self._recorder.spans, self._recorder.traffic
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))
         train(self._experiment, self._trainee, comm, self._recorder, self._keeper)
-        if self._rank == 0:
-            save_model(self._directory, self._trainee.replica.model)
         comm.close()
+        return self._rank
 
     def _stop(self) -> None:
         assert self._trainee is not None and isinstance(self._keeper, DiskKeeper)

@@ -27,7 +27,8 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     run = make_run_directory(experiment)
     interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
     power = machine_power(run, interval_seconds=interval, gpus=gpus)
-    with power, hosting(experiment, run) as where:
+    with power, hosting(experiment, run, elastic=False) as where:
+        assert where.meeting is not None
         jobs = [
             Job(
                 name=f"rank {rank}",

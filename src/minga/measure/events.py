@@ -21,6 +21,7 @@ __all__ = [
     "Finished",
     "FoundBadNumbers",
     "Powered",
+    "Regrouped",
     "Resumed",
     "Sampled",
     "Serving",
@@ -123,6 +124,24 @@ class Stopped(Event):
     step: int
     checkpoint: str | None
     """The last one that this rank has written a part of."""
+
+
+@dataclass(kw_only=True)
+class Regrouped(Event):
+    """A rank goes on with others: somebody has gone, or come."""
+
+    event = "regrouped"
+    rank: int
+    """From now on."""
+    ranks: int
+    generation: int
+    members: list[str]
+    """Who is in, by rank."""
+    step: int
+    """The one that all go on from."""
+    seconds: float
+    """From when this rank noticed until all were ready to go on."""
+    reason: str
 
 
 @dataclass(kw_only=True)

@@ -106,6 +106,7 @@ class LocalSGD(Strategy):
             state["movement"] = Movement.of(
                 replica.parameters, slice(None), self.stream(replica, "movement"), comm.size
             )
+            state["began"] = replica.step - 1
             replica.heard = [replica.step - 1] * comm.size
         replica.update_alone()
         movement: Movement = state["movement"]

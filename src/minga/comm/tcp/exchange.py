@@ -196,7 +196,7 @@ class Exchange:
             self._break(link, f"the connection to rank {link.rank} is gone ({why})")
 
     def _break(self, link: Link, what: str) -> None:
-        self._part(link, PeerLost(f"rank {self.rank}: {what}"), alarming=True)
+        self._part(link, PeerLost(f"rank {self.rank}: {what}", rank=link.rank), alarming=True)
 
     def _part(self, link: Link, error: PeerLost, *, alarming: bool) -> None:
         """`alarming`: who waits for anybody is told too; not so when a rank leaves because it is done."""

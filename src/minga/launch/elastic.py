@@ -1,0 +1,190 @@
+"""One rank's training through all changes of who is in the run: each generation has a transport of its own.
+
+    with Seat.take(arguments, experiment, trainee) as seat:
+        rank = train_through_changes(experiment, trainee, recorder, keeper, seat)
+
+When somebody dies, hangs, leaves or joins, the coordinator announces the next generation. The transport of the last one
+is given up, which ends whatever a rank waits for; then the ranks connect anew, go on from the one that has come
+furthest, and redo at most the step that was under way (with local steps, the period).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import minga
+from minga.checkpoints.keeper import Keeper
+from minga.checkpoints.state import layout_hash
+from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.traced import TracedTransport
+from minga.errors import PeerLost, PeerTimeout, Refused
+from minga.experiment import Experiment
+from minga.journal import Journal
+from minga.measure.recorder import Recorder
+from minga.membership.generation import Generation, MemberInfo, new_incarnation
+from minga.membership.member import Change, Member
+from minga.regroup import regroup
+from minga.spec import describe
+from minga.train import journal_of, train
+from minga.trainee import Trainee
+
+__all__ = ["Seat", "train_through_changes"]
+
+_log = logging.getLogger("minga.launch")
+
+# How long a rank alone waits for a coordinator that has to be restarted before it gives up.
+_WITHOUT_COORDINATOR_SECONDS = 60.0
+_TICK_SECONDS = 1.0
+
+
+class Seat:
+    """A process's place in the run: its door for data, and its connection to the coordinator."""
+
+    def __init__(self, contact: Callable[[MemberInfo], Member], info: MemberInfo, door: DataDoor) -> None:
+        self._contact = contact
+        self._info = info
+        self._transport: TcpTransport | None = None
+        self.door = door
+        self.member = self._join_as(info)
+
+    @classmethod
+    def take(
+        cls, arguments: Mapping[str, Any], experiment: Experiment, trainee: Trainee, *, host: str = "localhost"
+    ) -> Self:
+        """As `arguments` say: address and port of the coordinator, token, id, own address."""
+        door = DataDoor(arguments["address"])
+        info = MemberInfo(
+            id=arguments["id"], incarnation=new_incarnation(), address=arguments["address"], port=door.port, host=host
+        )
+        facts = facts_of(experiment, trainee)
+
+        def contact(info: MemberInfo) -> Member:
+            address, port = arguments["coordinator"]
+            return Member(address, port, arguments["token"], info, facts=facts, run=arguments.get("name"))
+
+        return cls(contact, info, door)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        if error is None:
+            self.member.leave(finished=True)
+        self.member.close()
+        self.door.close()
+
+    def _join_as(self, info: MemberInfo) -> Member:
+        member = self._contact(info)
+        member.on_change(self._changed)
+        return member
+
+    def _changed(self, change: Change) -> None:
+        """In the member's thread."""
+        transport, announced = self._transport, change.announcement
+        if transport is not None and (announced is None or announced.generation.number > self._number):
+            transport.abort(change.reason)
+
+    _number = 0
+
+    def connect(self, generation: Generation, timeout_seconds: float) -> TcpTransport:
+        """The transport of a generation, with everybody connected."""
+        if self._transport is not None:
+            self._transport.abort("the generation is over")
+            self._transport.close()
+        self._number = generation.number
+        rank = generation.rank_of(self._info.id)
+        self._transport = transport = TcpTransport(generation, rank, self.door, timeout_seconds)
+        latest = self.member.generation
+        if latest is not None and latest.number > generation.number:
+            transport.abort("another generation was announced meanwhile")
+        transport.wait_until_connected()
+        self.member.formed(generation.number)
+        return transport
+
+    def first_generation(self, timeout_seconds: float) -> Generation:
+        return self.member.join(timeout_seconds)
+
+    def next_generation(self, lost: PeerLost) -> tuple[Generation, bool]:
+        """After `lost`: the next generation, and whether this process is in it as before (or as new)."""
+        if lost.rank is not None:
+            self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True)
+        alone_since = time.monotonic()
+        told = ""
+        while True:
+            try:
+                return self.member.wait_for_generation(self._number, _TICK_SECONDS), True
+            except Refused as refused:
+                return self._come_again(refused), False
+            except PeerTimeout:
+                if self.member.connected:
+                    alone_since = time.monotonic()
+                elif time.monotonic() - alone_since > _WITHOUT_COORDINATOR_SECONDS:
+                    raise PeerLost(
+                        f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
+                        f"{self.member.message}"
+                    ) from None
+                if self.member.message != told:
+                    told = self.member.message
+                    _log.warning("%s waits: %s", self._info.id, told)
+
+    def _come_again(self, refused: Refused) -> Generation:
+        """The others have gone on without this process: it comes as a new one."""
+        _log.warning("%s was left behind (%s) and joins anew", self._info.id, refused)
+        self.member.close()
+        self._info = dataclasses.replace(self._info, incarnation=new_incarnation())
+        self.member = self._join_as(self._info)
+        return self.member.join(_WITHOUT_COORDINATOR_SECONDS)
+
+    def report(self, trainee: Trainee) -> None:
+        order = trainee.order
+        self.member.report(trainee.replica.step, order.epoch, order.offset)
+
+
+def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
+    """What must be the same on all members; who has something else is refused, with what it is."""
+    return {
+        "version": minga.__version__,
+        "workload": trainee.workload.name,
+        "strategy": describe(experiment.chosen_strategy),
+        "model": layout_hash(trainee.replica)[:16],
+        "samples": str(trainee.order.samples),
+        "seed": str(experiment.training.seed),
+    }
+
+
+def train_through_changes(
+    experiment: Experiment, trainee: Trainee, recorder: Recorder, keeper: Keeper, seat: Seat
+) -> int:
+    """Train to the end, with whoever is there; this process's rank in the last generation."""
+    strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
+    journal: Journal | None = None
+    generation = seat.first_generation(timeout)
+    began = recorder.now()
+    reason = ""
+    while True:
+        try:
+            transport = seat.connect(generation, timeout)
+            comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+            with recorder.traffic.paused():
+                regroup(trainee, strategy, comm)
+            if journal is None:
+                journal = journal_of(experiment, trainee, comm, recorder)
+            else:
+                members = [member.id for member in generation.members]
+                journal.regrouped(comm, generation.number, members, recorder.now() - began, reason)
+            train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.report(trainee))
+            return comm.rank
+        except PeerLost as lost:
+            began, reason = recorder.now(), str(lost)
+            generation, as_before = seat.next_generation(lost)
+            if not as_before:
+                trainee.beginning = None
