@@ -11,7 +11,6 @@
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
         │   └── PeerTimeout          another rank did not answer before the deadline
-        ├── ProtocolError            another process sent what the protocol does not allow
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
@@ -99,7 +98,7 @@ class PeerTimeout(PeerLost):
 
 
 class ProtocolError(RunError):
-    """Another process sent what the protocol does not allow."""
+    """What came from another process, or from a file, is not what it should be."""
 
 
 class Refused(RunError):
@@ -117,10 +116,6 @@ class RankFailed(RunError):
 
 class LabError(RunError):
     """No lab can be made here, or one is gone."""
-
-
-class ProtocolError(RunError):
-    """What came from another process, or from a file, is not what it should be."""
 
 
 class PortBusy(RunError):

@@ -63,8 +63,8 @@ class Cluster(Config):
     """How long any rank waits for another before it gives up."""
 
     transport: Literal["auto", "tcp", "gloo"] = "auto"
-    """What carries messages. tcp: connections of Minga's own, which are formed anew when a rank goes or comes; gloo: one
-    group for the whole run, which a lost rank ends. auto: tcp, and gloo for parameter servers and GPUs."""
+    """What carries messages. tcp: connections of Minga's own, formed anew when a rank goes or comes; gloo: one group
+    for the whole run, which a lost rank ends. auto: tcp, and gloo for parameter servers and GPUs."""
 
     min_nodes: int = 1
     """With fewer workers nobody trains; those who are there wait for others."""

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minga.data.order import Order, Share
+from minga.data.order import Order, Share, Stretch, left_out
 
 SAMPLES = st.integers(1, 60)
 WORKERS = st.integers(1, 6)
@@ -182,3 +182,78 @@ def test_an_epoch_can_be_left_early() -> None:
     order.next_epoch()
     assert (order.epoch, order.offset) == (1, 0)
     assert order.take(0, 1, 8).indices.tolist() == order_of(8, epochs=2)[1]
+
+
+# --- samples that were given out and are in no model --------------------------------------------------------------
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=200)
+def test_what_is_owed_comes_next_and_every_sample_counts_once(data: st.DataObject) -> None:
+    """Groups of workers come and go; of each group's steps only a part is in the model, differently for each worker."""
+    samples, batch, epochs = data.draw(SAMPLES), data.draw(BATCH), 2
+    order = Order(samples, seed=1)
+    counted: list[list[int]] = [[0] * samples for _ in range(epochs + 50)]
+    while order.progress < epochs:
+        workers = data.draw(WORKERS)
+        start, steps = order.copy(), data.draw(st.integers(1, 8))
+        included = [data.draw(st.integers(0, steps)) for _ in range(workers)]
+        taken = []
+        for step in range(1, steps + 1):
+            orders = [order.copy() for _ in range(workers)]
+            shares = [each.take(rank, workers, batch) for rank, each in enumerate(orders)]
+            assert len({(each.epoch, each.offset, len(each.owed)) for each in orders}) == 1
+            before, order = order, orders[0]
+            taken.append((before, shares))
+            for rank, share in enumerate(shares):
+                if step <= included[rank]:
+                    for epoch, index in zip(
+                        _epochs_of(before, rank, workers, batch), share.indices.tolist(), strict=True
+                    ):
+                        counted[epoch][index] += 1
+        replayed = start.copy()
+        owed = left_out(
+            replayed, workers=workers, batch=batch, total=None, steps=range(1, steps + 1), included=included
+        )
+        assert (replayed.epoch, replayed.offset, replayed.owed) == (order.epoch, order.offset, order.owed)
+        replayed.owed = owed + replayed.owed
+        order = Order(samples, seed=1)
+        order.go_to(replayed.position())
+    whole = int(order.progress)
+    assert all(count <= 1 for epoch in counted for count in epoch)
+    missing = sum(len(stretch) for stretch in order.owed)
+    done = sum(map(sum, counted))
+    assert done == order.epoch * samples + order.offset - missing
+    assert whole >= epochs
+
+
+def _epochs_of(order: Order, rank: int, workers: int, batch: int) -> list[int]:
+    """The epoch of each sample of a share."""
+    stretches = order.copy().advance(workers * batch)
+    epochs = [stretch.epoch for stretch in stretches for _ in range(len(stretch))]
+    return epochs[len(epochs) * rank // workers : len(epochs) * (rank + 1) // workers]
+
+
+def test_owed_samples_are_not_progress() -> None:
+    order = Order(10, 0)
+    order.take(0, 1, 10)
+    order.owed = [Stretch(0, 2, 5)]
+    assert order.progress == pytest.approx(0.7)
+    assert sorted(order.take(0, 1, 8).indices.tolist()) == sorted(Order(10, 0).take(0, 1, 10).indices[2:5].tolist())
+    assert (order.progress, order.epoch_ended) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        {"epoch": -1, "offset": 0, "samples": 10, "owed": []},
+        {"epoch": 0, "offset": 11, "samples": 10, "owed": []},
+        {"epoch": 0, "offset": 0, "samples": 9, "owed": []},
+        {"epoch": 0, "offset": 0, "samples": 10, "owed": [[0, 5, 5]]},
+        {"epoch": 0, "offset": 0, "samples": 10, "owed": [[0, 5, 11]]},
+        {"epoch": 0, "offset": 0.5, "samples": 10, "owed": []},
+    ],
+)
+def test_a_position_that_cannot_be_is_refused(position: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        Order(10, 0).go_to(position)

@@ -24,7 +24,7 @@ from minga.checkpoints.resume import Resumption, load_own, load_shared
 from minga.checkpoints.state import put_back, take
 from minga.checkpoints.writer import CheckpointWriter, Part
 from minga.comm.transport import Transport
-from minga.errors import MingaError, PeerLost, RunStopped
+from minga.errors import CheckpointError, MingaError, PeerLost, RunStopped
 from minga.experiment import Checkpoints
 from minga.journal import Journal
 from minga.measure.events import Checkpointed, CheckpointFailed
@@ -39,6 +39,9 @@ _LOG = logging.getLogger("minga.checkpoints")
 
 class Keeper:
     """Keeps nothing; base of those that do."""
+
+    may_write: Callable[[], bool] = staticmethod(lambda: True)
+    """Whether this rank may write what all share: not when the others may have gone on without it."""
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +107,7 @@ class DiskKeeper(Keeper):
         self._comm = comm
         self._journal = journal
         self._trainee.replica.save = self._save_as_server
+        self._moments = Moments(self._settings)  # what ranks have told each other is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
 
@@ -228,6 +232,9 @@ class DiskKeeper(Keeper):
         raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._trainee.replica.step}")
 
     def _submit(self, part: Part, *, best: bool = False) -> None:
+        if not self.may_write():
+            self._tell(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
+            return
         if not best:
             self._submit_best()
         self._writer.submit(part, best=best)

@@ -110,7 +110,9 @@ class Order:
         if not _whole(epoch) or not _whole(offset) or offset > samples:
             raise ValueError(f"epoch and offset can't be {epoch!r} and {offset!r} of {samples} samples")
         for each in owed:
-            if not (_whole(each.epoch) and _whole(each.start) and _whole(each.stop) and each.start < each.stop <= samples):
+            if not (
+                _whole(each.epoch) and _whole(each.start) and _whole(each.stop) and each.start < each.stop <= samples
+            ):
                 raise ValueError(f"samples {each.start!r} to {each.stop!r} of epoch {each.epoch!r} can't be owed")
         self.epoch, self.offset, self.owed = epoch, offset, owed
 

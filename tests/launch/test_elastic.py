@@ -1,0 +1,204 @@
+"""Runs that go on when ranks are killed, stopped or come back: really killed, and every sample counted in the model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from minga import Cluster, Experiment, Summary, Training, run
+from minga.errors import RankFailed
+from minga.measure.events import event_files, read_events
+
+SAMPLES, TOTAL_BATCH, EPOCHS = 600, 12, 3
+STEPS = EPOCHS * SAMPLES // TOTAL_BATCH
+
+# Its only parameters are a counter for each sample: whatever happens, each must be at EPOCHS in the end.
+COUNTER = f"""
+import time
+from functools import partial
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from minga import Workload
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.counts = nn.Embedding({SAMPLES}, 1, dtype=torch.float64)
+        nn.init.zeros_(self.counts.weight)
+
+    def forward(self, inputs):
+        time.sleep(0.02)
+        return self.counts(inputs)
+
+
+workload = Workload(
+    name="counter",
+    model=Counter,
+    train=TensorDataset(torch.arange({SAMPLES}), torch.zeros({SAMPLES})),
+    loss=lambda outputs, targets: -outputs.mean(),
+    optimizer=partial(torch.optim.SGD, lr={float(TOTAL_BATCH)}),
+    epochs={EPOCHS},
+)
+"""
+
+
+class Running:
+    """A run in a thread of its own, to be disturbed from outside."""
+
+    def __init__(self, tmp_path: Path, strategy: str, nodes: int, **cluster: Any) -> None:
+        file = tmp_path / "counter.py"
+        file.write_text(textwrap.dedent(COUNTER))
+        self._runs = tmp_path / "runs"
+        self._experiment = Experiment(
+            workload=f"{file}:workload",
+            strategy=strategy,  # type: ignore[arg-type]
+            cluster=Cluster(nodes=nodes, timeout_seconds=30, **cluster),
+            training=Training(total_batch=TOTAL_BATCH),
+            runs=str(self._runs),
+        )
+        self.summary: Summary | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.summary = run(self._experiment)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def directory(self) -> Path:
+        return next(self._runs.iterdir())
+
+    def events(self, kind: str, rank: int | None = None) -> list[dict[str, Any]]:
+        if not self._runs.exists() or not any(self._runs.iterdir()):
+            return []
+        files = [path for path in event_files(self.directory) if rank is None or path.stem == f"rank-{rank}"]
+        return [event for path in files for event in read_events(path) if event["event"] == kind]
+
+    def wait_for(self, what: Callable[[], Any], seconds: float = 40.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := what()):
+            assert time.monotonic() < deadline, "it did not come to that"
+            assert self._thread.is_alive() or what(), f"the run has ended before: {self.error}"
+            time.sleep(0.02)
+        return found
+
+    def wait_for_step(self, step: int) -> None:
+        self.wait_for(lambda: any(event["step"] >= step for event in self.events("step")))
+
+    def pid(self, rank: int) -> int:
+        return int(self.wait_for(lambda: self.events("started", rank))[0]["pid"])
+
+    def coordinator(self) -> int:
+        lock = str(self.directory / "coordinator.json.lock")
+        for process in psutil.process_iter():
+            try:
+                links = [path.readlink() for path in Path(f"/proc/{process.pid}/fd").iterdir()]
+            except OSError:
+                continue
+            if Path(lock) in links:
+                return process.pid
+        raise AssertionError("there is no coordinator")
+
+    def end(self, seconds: float = 60.0) -> Summary:
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the run hangs"
+        if self.error is not None:
+            raise self.error
+        assert self.summary is not None
+        return self.summary
+
+    def counts(self) -> torch.Tensor:
+        return load_file(f"{self.end().run}/model.safetensors")["counts.weight"].reshape(-1)
+
+
+def recovery_seconds(running: Running, killed: float) -> float:
+    """From a moment (of the wall clock's monotonic kind) to the first step of a survivor after it has regrouped."""
+    found = []
+    for path in event_files(running.directory):
+        regrouped = None
+        for event in read_events(path):
+            if event["event"] == "regrouped" and event["time"] > killed:
+                regrouped = event
+            elif event["event"] == "step" and regrouped is not None:
+                found.append(event["time"] - killed)
+                break
+    return max(found)
+
+
+@pytest.mark.parametrize("rank", [0, 2, 3])
+def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp_path: Path, rank: int) -> None:
+    running = Running(tmp_path, "ring", nodes=4)
+    running.wait_for_step(40)
+    os.kill(running.pid(rank), signal.SIGKILL)
+    killed = time.perf_counter()
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    assert recovery_seconds(running, killed) < 2
+    regrouped = running.events("regrouped")
+    assert {event["ranks"] for event in regrouped} == {3}
+    assert running.end().steps == STEPS
+
+
+def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:
+    running = Running(tmp_path, "tree", nodes=4)
+    for step, rank in ((30, 1), (80, 0)):
+        running.wait_for_step(step)
+        os.kill(running.pid(rank), signal.SIGKILL)
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+
+
+def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=1.0)
+    running.wait_for_step(20)
+    os.kill(running.pid(1), signal.SIGSTOP)
+    try:
+        running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
+    finally:
+        os.kill(running.pid(1), signal.SIGCONT)
+    running.wait_for(lambda: [event for event in running.events("regrouped", 1) if event["ranks"] == 3])
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+
+
+def test_the_coordinator_may_be_killed(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=3)
+    running.wait_for_step(20)
+    before = running.coordinator()
+    os.kill(before, signal.SIGKILL)
+    running.wait_for_step(60)
+    assert running.coordinator() != before
+    os.kill(running.pid(2), signal.SIGKILL)  # the new one knows everybody
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("strategy", ["local_sgd:period=8", "local_sgd:period=8,overlap=4", "adaptive", "gossip"])
+def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) -> None:
+    running = Running(tmp_path, strategy, nodes=3)
+    running.wait_for_step(40)
+    os.kill(running.pid(0), signal.SIGKILL)
+    summary = running.end()
+    assert summary.steps >= STEPS
+    assert bool((running.counts() > 0).all())
+
+
+def test_when_all_are_killed_the_run_has_failed(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=2)
+    running.wait_for_step(10)
+    for rank in (0, 1):
+        os.kill(running.pid(rank), signal.SIGKILL)
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        running.end()
