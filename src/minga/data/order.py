@@ -68,7 +68,7 @@ class Order:
         size = sum(map(len, stretches))
         own = _share_of(stretches, rank, workers)
         indices = [self._order_of(stretch.epoch)[stretch.start : stretch.stop] for stretch in own]
-        taken = torch.cat(indices) if len(indices) != 1 else indices[0]
+        taken = indices[0] if len(indices) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *indices])
         return Share(taken, len(taken) * workers / size, size)
 
     def advance(self, asked: int) -> list[Stretch]:

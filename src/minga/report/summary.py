@@ -129,7 +129,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         training_loss=training_loss,
         parameters=follower.started["parameters"],
         epochs=samples / follower.started["samples"],
-        steps=ranks[0].steps,
+        steps=max(state.steps for state in ranks),
         samples=samples,
         seconds=seconds,
         samples_per_second=samples / seconds if seconds else 0.0,
