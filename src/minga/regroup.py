@@ -89,7 +89,7 @@ def _lead(trainee: Trainee, strategy: Strategy, comm: Transport, behind: list[in
     replica = trainee.replica
     _forget(trainee)
     word = json.dumps({"step": replica.step, "order": trainee.order.position()}).encode()
-    blob = take(trainee, strategy, comm).to_bytes() if behind else b""
+    blob = take(trainee, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
     for rank in range(comm.size):
         if rank != comm.rank:

@@ -21,7 +21,7 @@ from minga.checkpoints.blob import parse, pieces_of
 from minga.checkpoints.optimizer_pieces import pieces_from, pieces_to
 from minga.comm.transport import Transport
 from minga.errors import ProtocolError
-from minga.memory import Memory
+from minga.memory import Memory, remember
 from minga.replica import Replica
 from minga.spec import describe
 from minga.strategies.base import Strategy
@@ -91,16 +91,21 @@ def layout_hash(replica: Replica) -> str:
     return hashlib.sha256(json.dumps([places, str(replica.parameters.dtype)]).encode()).hexdigest()
 
 
-def take(trainee: Trainee, strategy: Strategy, comm: Transport) -> TrainingState:
-    """A copy of all that this rank would go on from; exchanges must have come to their end (`Strategy.pause`)."""
+def take(trainee: Trainee, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> TrainingState:
+    """A copy of all that this rank would go on from; exchanges must have come to their end (`Strategy.pause`).
+
+    `shared_only`: without what its strategy remembers, for ranks that begin anew with it.
+    """
     replica = trainee.replica
     served = replica.served
     tensors = {"parameters": replica.parameters if served is None else served.parameters}
-    if served is None and (contribution := strategy.contribution(replica)) is not replica.parameters:
-        tensors["contribution"] = contribution
+    if served is None and not shared_only:
+        contribution = strategy.contribution(replica)
+        if contribution is not replica.parameters:
+            tensors["contribution"] = contribution
     tensors |= {_BUFFER + name: tensor for name, tensor in _untrained(replica).items()}
     optimizer, of_optimizer = pieces_to(replica.optimizer_state())
-    memory = strategy.memory(replica)
+    memory = remember({}) if shared_only else strategy.memory(replica)
     tensors |= of_optimizer
     tensors |= {_MEMORY + name: tensor for name, tensor in memory.tensors.items()}
     tensors["random"] = torch.get_rng_state()
@@ -114,7 +119,7 @@ def take(trainee: Trainee, strategy: Strategy, comm: Transport) -> TrainingState
         "step": replica.step,
         "rank": comm.rank,
         "ranks": comm.size,
-        "trainers": strategy.trainers(replica, comm),
+        "trainers": comm.size if shared_only else strategy.trainers(replica, comm),
         "replicas_differ": strategy.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": trainee.order.position(),
