@@ -30,8 +30,8 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
 
-chaos: environment  ## faults: real processes that are killed, stopped and starved
-	$(BIN)/python -m pytest -m chaos -v
+chaos: environment  ## real faults done to real runs, and whether promises are kept (about 25 minutes; docs/faults.md)
+	$(BIN)/minga chaos --out benchmarks/results
 
 environment: .venv/installed
 

@@ -67,7 +67,7 @@ ALLOWED = {
         "trainee",
     },
 }
-TOP = {"cli", "web", "study", "report", "launch", "runner", "own_loop", "testing"}
+TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "testing"}
 
 
 def imports() -> list[tuple[Path, str, str]]:

@@ -9,9 +9,12 @@ the process and the counters of interfaces alike.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+import torch
 
 from minga.bad_numbers import BadSteps
 from minga.comm.transport import Transport
@@ -116,8 +119,16 @@ class Journal:
         self._recorder.flush()
         self._recorder.start_meter(self._metering)
 
-    def regrouped(self, comm: Transport, generation: int, members: Sequence[str], seconds: float, reason: str) -> None:
-        """Training goes on with others."""
+    def regrouped(
+        self,
+        comm: Transport,
+        generation: int,
+        members: Sequence[str],
+        seconds: float,
+        reason: str,
+        owed: int = 0,
+    ) -> None:
+        """Training goes on with others; `owed`: samples that were given out and are in no model."""
         self._comm = comm
         self._recorder.emit(
             Regrouped(
@@ -129,6 +140,7 @@ class Journal:
                 step=self._replica.step,
                 seconds=seconds,
                 reason=reason,
+                owed=owed,
             )
         )
         self._recorder.flush()
@@ -234,6 +246,7 @@ class Journal:
                 messages_sent=traffic.messages,
                 interface=counts.to_dict() if counts is not None else None,
                 notes=self._replica.notes,
+                digest=_digest(self._replica),
             )
         )
         self._recorder.flush()
@@ -242,3 +255,8 @@ class Journal:
         taken = self._recorder.spans.take()
         self._waited += taken.get("wait", 0.0)
         return taken
+
+
+def _digest(replica: Replica) -> str:
+    parameters = replica.parameters.detach().cpu().contiguous()
+    return hashlib.sha256(parameters.view(torch.uint8).numpy().data).hexdigest()[:16]

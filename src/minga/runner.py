@@ -10,6 +10,7 @@ from minga.checkpoints.history import rewind_events
 from minga.checkpoints.resume import find_last_good, next_session, set_later_aside
 from minga.errors import ConfigError, unknown
 from minga.experiment import Experiment, load
+from minga.launch.listening import Listening, prepared
 from minga.launch.local import launch_local
 from minga.measure.power import machine_power
 from minga.report.live import View
@@ -19,18 +20,24 @@ from minga.spec import describe
 from minga.user_files import check_file
 from minga.workloads import WORKLOADS
 
-__all__ = ["go_on", "run"]
+__all__ = ["check", "go_on", "run"]
 
 
-def run(experiment: Experiment, view: View | None = None) -> Summary:
-    """Train as the experiment says; what came out. The run's directory has everything else."""
-    _check(experiment)
+def run(experiment: Experiment, view: View | None = None, *, listening: Listening | None = None) -> Summary:
+    """Train as the experiment says; what came out. The run's directory has everything else.
+
+    `listening`: with nodes of other machines, which join (`minga join`, `launch.joining.join_run`).
+    """
+    if listening is not None:
+        experiment = prepared(experiment, listening)
+    check(experiment)
     directory = make_run_directory(experiment)
     with alone_in(directory):
-        return _train(experiment, directory, view or View())
+        return _train(experiment, directory, view or View(), listening=listening)
 
 
-def _check(experiment: Experiment) -> None:
+def check(experiment: Experiment) -> None:
+    """`UsageError` for what can't be trained here."""
     if ".py" in experiment.workload:
         check_file(experiment.workload)
     elif experiment.workload not in WORKLOADS:
@@ -39,14 +46,22 @@ def _check(experiment: Experiment) -> None:
         raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
 
 
-def go_on(directory: Path, experiment: Experiment | None = None, view: View | None = None) -> Summary:
+def go_on(
+    directory: Path,
+    experiment: Experiment | None = None,
+    view: View | None = None,
+    *,
+    listening: Listening | None = None,
+) -> Summary:
     """Go on with a run from its last good checkpoint, as its own experiment says or another of the same workload."""
     directory = directory.expanduser().resolve()
     if not (directory / "experiment.toml").is_file():
         raise ConfigError(f"{directory} is no directory of a run: it has no experiment.toml")
     before = load(directory / "experiment.toml")
     experiment = experiment or before
-    _check(experiment)
+    if listening is not None:
+        experiment = prepared(experiment, listening)
+    check(experiment)
     if experiment.workload != before.workload:
         raise ConfigError(f"{directory} is a run of {before.workload}, not of {experiment.workload}")
     if not experiment.checkpoints.enabled:
@@ -57,17 +72,25 @@ def go_on(directory: Path, experiment: Experiment | None = None, view: View | No
         rewind_events(directory, checkpoint)
         if experiment != before:
             (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
-        return _train(experiment, directory, view or View(), resume=checkpoint.name)
+        return _train(experiment, directory, view or View(), resume=checkpoint.name, listening=listening)
 
 
-def _train(experiment: Experiment, directory: Path, view: View, *, resume: str | None = None) -> Summary:
+def _train(
+    experiment: Experiment,
+    directory: Path,
+    view: View,
+    *,
+    resume: str | None = None,
+    listening: Listening | None = None,
+) -> Summary:
     nodes = experiment.cluster.nodes
     strategy = describe(experiment.chosen_strategy)
     title = f"{experiment.workload}, {nodes} node{'s' if nodes > 1 else ''}, {strategy}"
     view.begin(directory, title)
     interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
     with machine_power(directory, interval_seconds=interval, gpus=gpus):
-        launch_local(experiment, directory, view.tick, resume=resume, session=next_session(directory))
+        session = next_session(directory)
+        launch_local(experiment, directory, view.tick, resume=resume, session=session, listening=listening)
     summary = summarise(directory, experiment)
     assert summary is not None, "every rank ended well, yet none began"
     return summary

@@ -21,7 +21,7 @@ from typing import Self
 from minga.checkpoints.files import checkpoint_name, remove_leftovers
 from minga.checkpoints.moments import Moments, Verdict
 from minga.checkpoints.resume import Resumption, load_own, load_shared
-from minga.checkpoints.state import put_back, take
+from minga.checkpoints.state import TrainingState, put_back, take
 from minga.checkpoints.writer import CheckpointWriter, Part
 from minga.comm.transport import Transport
 from minga.errors import CheckpointError, MingaError, PeerLost, RunStopped
@@ -55,6 +55,10 @@ class Keeper:
         """Tell it whose training this is; before anything else."""
         return self
 
+    def put_back_before_meeting(self, strategy: Strategy) -> bool:
+        """Where only one of the ranks has a checkpoint: put it back before it meets the others; whether there is one."""
+        return False
+
     def before_start(self) -> None:
         """Before `Strategy.start`: on another number of ranks, put back what all ranks share."""
 
@@ -81,8 +85,13 @@ class DiskKeeper(Keeper):
         resumption: Resumption | None = None,
         session: int = 0,
         stopping: Callable[[], bool] = lambda: False,
+        one_part: bool = False,
     ) -> None:
-        """`session`: how often the run was gone on with; `stopping`: whether this rank was asked to stop."""
+        """`session`: how often the run was gone on with; `stopping`: whether this rank was asked to stop.
+
+        `one_part`: ranks share no disk, so a checkpoint is what rank 0 writes, without what each rank remembers.
+        """
+        self._one_part = one_part
         self._settings = settings
         self._run = run
         self._trainee = trainee
@@ -128,12 +137,20 @@ class DiskKeeper(Keeper):
 
     # --- at the start -------------------------------------------------------------------------------------------
 
+    def put_back_before_meeting(self, strategy: Strategy) -> bool:
+        if self._resumption is None or not self._one_part:
+            return False
+        put_back(load_shared(self._resumption.checkpoint), self._trainee, strategy, shared_only=True)
+        self._trainee.replica.applied = self._trainee.replica.step
+        return True
+
     def before_start(self) -> None:
         resumption = self._resumption
         if resumption is not None and not resumption.fits(self._strategy, self._comm):
             state = load_shared(resumption.checkpoint)
-            put_back(state, self._trainee, self._strategy, shared_only=True)
-            if self._comm.rank == 0:
+            if not self._one_part:
+                put_back(state, self._trainee, self._strategy, shared_only=True)
+            if self._comm.rank == 0 and not self._one_part:
                 _LOG.warning(
                     "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
                     resumption.checkpoint.name,
@@ -191,15 +208,18 @@ class DiskKeeper(Keeper):
         began = comm.now()
         strategy.pause(replica, comm)
         name = checkpoint_name(moment, None if strategy.lockstep(replica) else self._session)
+        state: TrainingState | None = None
         try:
-            state = take(self._trainee, strategy, comm)
+            if comm.rank == 0 or not self._one_part:
+                state = take(self._trainee, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._tell(name, error)
-            state = None
         if replica.served is None:
             strategy.announce(replica, comm, moment, leaving=leaving)
         if state is None:
             return None
+        if self._one_part:
+            state.facts |= {"rank": 0, "ranks": 1, "trainers": 1}
         state.facts["best"] = self._best
         state.facts["totals"] = self._journal.totals()
         taking = comm.now() - began

@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from minga.experiment import Experiment
+    from minga.launch.listening import Listening
     from minga.report.summary import Summary
 
 __all__ = ["execute", "print_summary"]
 
 
-def execute(experiment: Experiment, *, quiet: bool, resume: Path | None = None) -> Summary:
+def execute(
+    experiment: Experiment, *, quiet: bool, resume: Path | None = None, listening: Listening | None = None
+) -> Summary:
     """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
     from minga.report.live import View, view_for
     from minga.runner import go_on, run
@@ -23,7 +26,9 @@ def execute(experiment: Experiment, *, quiet: bool, resume: Path | None = None) 
     console = Console(stderr=True)
     try:
         with View() if quiet and not console.is_terminal else view_for(console) as view:
-            return run(experiment, view) if resume is None else go_on(resume, experiment, view)
+            if resume is not None:
+                return go_on(resume, experiment, view, listening=listening)
+            return run(experiment, view, listening=listening)
     except KeyboardInterrupt:
         console.print("interrupted; all processes of the run are ended")
         raise

@@ -37,7 +37,7 @@ LabOption = Annotated[
 
 def register(application: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Hosts with shaped links on this machine, to look around in.")
-    for command in (measure, up, shell, change, list_labs, clean):
+    for command in (measure, up, shell, change, cut, mend, list_labs, clean):
         name = {"list_labs": "list"}.get(command.__name__, command.__name__)
         settings: dict[str, Any] = {"ignore_unknown_options": True} if command is shell else {}
         group.command(name, context_settings=settings)(command)
@@ -170,6 +170,52 @@ def change(
         print(json.dumps({"lab": running.name, "host": host, "changed": True}))
     else:
         Console().print(f"{running.name}: the link of {host} is changed", highlight=False)
+
+
+def cut(
+    hosts: Annotated[list[str], typer.Argument(help="h1, h2, ...: together they keep each other.")],
+    lab: LabOption = None,
+    loud: Annotated[bool, typer.Option("--loud", help="Pull out the cables: the hosts' kernels are told.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Cut hosts of a running lab off from the rest: packets get lost, and nobody is told.
+
+    Example:
+
+      minga lab cut h3 h4
+    """
+    from minga.lab.laboratory import cut_hosts
+
+    running = _find(lab, must=True)
+    assert running is not None
+    cut_hosts(running, hosts, loud=loud)
+    _tell(running, hosts, "cut off", as_json)
+
+
+def mend(
+    hosts: Annotated[list[str], typer.Argument(help="h1, h2, ...")],
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Join hosts again that were cut off.
+
+    Example:
+
+      minga lab mend h3 h4
+    """
+    from minga.lab.laboratory import mend_hosts
+
+    running = _find(lab, must=True)
+    assert running is not None
+    mend_hosts(running, hosts)
+    _tell(running, hosts, "joined again", as_json)
+
+
+def _tell(running: Record, hosts: list[str], what: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"lab": running.name, "hosts": hosts, "changed": True}))
+    else:
+        Console().print(f"{running.name}: {', '.join(hosts)} {what}", highlight=False)
 
 
 def list_labs(as_json: JsonOption = False) -> None:

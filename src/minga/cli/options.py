@@ -23,6 +23,7 @@ __all__ = [
     "DataOption",
     "DelayOption",
     "EpochsOption",
+    "InterfaceOption",
     "JsonOption",
     "NodesOption",
     "RunsOption",
@@ -30,6 +31,8 @@ __all__ = [
     "SetOption",
     "StepsOption",
     "StrategyOption",
+    "TlsOption",
+    "TokenFileOption",
     "TotalBatchOption",
     "experiment_from",
 ]
@@ -78,6 +81,16 @@ CheckpointEveryOption = Annotated[
 CheckpointsOption = Annotated[
     bool | None, typer.Option("--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute.")
 ]
+InterfaceOption = Annotated[
+    str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
+]
+TlsOption = Annotated[
+    str | None,
+    typer.Option("--tls", metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
+]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -106,6 +119,7 @@ def experiment_from(
         table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
     places = {
         "nodes": "cluster.nodes",
+        "min_nodes": "cluster.min_nodes",
         "strategy": "strategy",
         "epochs": "training.epochs",
         "steps": "training.steps",

@@ -19,6 +19,7 @@ from minga.cli.options import (
     DataOption,
     DelayOption,
     EpochsOption,
+    InterfaceOption,
     JsonOption,
     NodesOption,
     RunsOption,
@@ -26,9 +27,12 @@ from minga.cli.options import (
     SetOption,
     StepsOption,
     StrategyOption,
+    TlsOption,
+    TokenFileOption,
     TotalBatchOption,
     experiment_from,
 )
+from minga.cli.listen import listening_from
 from minga.errors import ConfigError
 
 __all__ = ["register"]
@@ -61,6 +65,19 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run from its last checkpoint.")
     ] = None,
+    min_nodes: Annotated[
+        int | None, typer.Option("--min-nodes", help="With fewer workers, those who are left wait for others.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."),
+    ] = None,
+    expect: Annotated[
+        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
+    ] = None,
+    interface: InterfaceOption = None,
+    tls: TlsOption = None,
+    token_file: TokenFileOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,6 +93,8 @@ def train(
 
       minga train experiment.toml --set training.seed=3 --json
 
+      minga train digits --listen 10.0.0.1:29600 --expect 4 --min-nodes 2
+
       minga train --resume runs/20260101-120000-digits-ring-4
     """
     if resume is not None and workload is not None:
@@ -84,9 +103,13 @@ def train(
         raise ConfigError("say what to train: 'minga train digits', or 'minga train --resume RUN'")
     if resume is not None and not (resume / "experiment.toml").is_file():
         raise ConfigError(f"{resume} is no directory of a run: it has no experiment.toml")
+    listening = listening_from(
+        listen, interface=interface, expect=expect, here=nodes, tls=tls, token_file=token_file, quiet=as_json
+    )
     experiment = experiment_from(
         str(resume / "experiment.toml") if resume is not None else str(workload),
-        nodes=nodes,
+        nodes=nodes if listening is None else expect,
+        min_nodes=min_nodes,
         strategy=strategy,
         codec=codec,
         epochs=epochs,
@@ -103,7 +126,7 @@ def train(
         checkpoint_every=checkpoint_every,
         checkpoints=checkpoints,
     )
-    summary = execute(experiment, quiet=as_json, resume=resume)
+    summary = execute(experiment, quiet=as_json, resume=resume, listening=listening)
     if as_json:
         print(json.dumps(summary.to_dict()))
     else:

@@ -162,6 +162,6 @@ class _Life:
                 return getattr(probes, action)(**details), None
             case "make_bridge" | "make_pair" | "join_bridge" | "add_address" | "add_route":
                 return getattr(cables, action)(**details), None
-            case "shape" | "cut_segments" | "has_netem":
+            case "make_island" | "set_link" | "restore_route" | "shape" | "cut_segments" | "has_netem":
                 return getattr(cables, action)(**details), None
         raise AgentError(f"an agent can't {action}")

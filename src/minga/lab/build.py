@@ -47,6 +47,8 @@ class Building:
         """By cable: the number of its first direction in the relay."""
         self._directions: list[Direction] = []
         self._relay: tuple[int, socket.socket] | None = None
+        self._islands = 0
+        self._unplugged: set[str] = set()
         self.emulation = "none"
         self.hosts: dict[str, dict[str, Any]] = {}
         self.switch_place: dict[str, Any] = {}
@@ -185,6 +187,35 @@ class Building:
         if host in self._delayed and self._relay is not None:
             values = {"delay": link.delay, "jitter": link.jitter, "loss": link.loss}
             channel.send(self._relay[1], {"direction": self._delayed[host], **values})
+
+    def cut(self, hosts: Sequence[str], *, loud: bool) -> None:
+        """Cut hosts off, together: they have each other still. `loud`: each alone, and its kernel is told."""
+        for host in hosts:
+            self._known(host)
+            if loud and host in self._delayed:
+                raise ConfigError(f"the cable of {host} has a delay, and only its silent cut is possible")
+        switch = self._agents["switch"]
+        if loud:
+            for host in hosts:
+                self._agents[host].ask("set_link", name="eth0", up=False)
+                self._unplugged.add(host)
+            return
+        self._islands += 1
+        island = f"island{self._islands}"
+        switch.ask("make_island", name=island)
+        for host in hosts:
+            switch.ask("join_bridge", name=host, bridge=island)
+
+    def mend(self, hosts: Sequence[str]) -> None:
+        """Join hosts again that were cut off."""
+        for host in hosts:
+            self._known(host)
+            place = self.hosts[host]
+            if host in self._unplugged:
+                self._unplugged.discard(host)
+                self._agents[host].ask("set_link", name="eth0", up=True)
+                self._agents[host].ask("restore_route", name="eth0", address=place["address"], prefix=_PREFIX)
+            self._agents["switch"].ask("join_bridge", name=host, bridge=place["site"])
 
     def measure(self) -> list[dict[str, Any]]:
         """What each cable really does; see `measurement`."""

@@ -17,6 +17,7 @@ import ipaddress
 import os
 import struct
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,12 @@ __all__ = [
     "has_netem",
     "join_bridge",
     "make_bridge",
+    "make_island",
     "make_pair",
     "open_tap",
     "quiet",
+    "restore_route",
+    "set_link",
     "shape",
     "tbf_rate",
 ]
@@ -80,8 +84,23 @@ def quiet() -> None:
 def make_bridge(name: str) -> None:
     """A switch."""
     with _netlink() as kernel:
-        kernel.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
+        # With an address of its own: otherwise it takes that of a cable, and another one when that cable is moved.
+        address = ":".join(["02", *(f"{byte:02x}" for byte in sha256(name.encode()).digest()[:5])])
+        kernel.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0, address=address)
         kernel.link("set", index=_index(kernel, name), state="up")
+
+
+def make_island(name: str) -> None:
+    """A switch that leads nowhere: hosts on it have each other, and nobody tells them that the rest is gone."""
+    make_bridge(name)
+    # This namespace has an address on another switch, and must not answer for it here.
+    Path(f"/proc/sys/net/ipv4/conf/{name}/arp_ignore").write_text("1", encoding="ascii")
+
+
+def set_link(name: str, *, up: bool) -> None:
+    """Plug a cable in or pull it out at this end, which the kernel notices and tells."""
+    with _netlink() as kernel:
+        kernel.link("set", index=_index(kernel, name), state="up" if up else "down")
 
 
 def make_pair(name: str, other: str, pid: int | None) -> None:
@@ -105,6 +124,11 @@ def add_address(name: str, address: str, prefix: int) -> None:
         index = _index(kernel, name)
         kernel.link("set", index=index, mtu=MTU, state="up")
         kernel.addr("add", index=index, address=address, prefixlen=prefix)
+    restore_route(name, address, prefix)
+
+
+def restore_route(name: str, address: str, prefix: int) -> None:
+    """The way to the neighbours, which the kernel forgets when a cable is pulled out."""
     network = str(ipaddress.ip_network(f"{address}/{prefix}", strict=False).network_address)
     add_route(network, name, prefix, address)
 

@@ -101,6 +101,12 @@ class Keeper:
             case "adjust":
                 assert self._building is not None
                 return self._building.adjust(details["host"], build(LinkOverride, details["override"]))
+            case "cut":
+                assert self._building is not None
+                return self._building.cut(details["hosts"], loud=bool(details["loud"]))
+            case "mend":
+                assert self._building is not None
+                return self._building.mend(details["hosts"])
         raise ConfigError(f"a lab can't {action}")
 
     def _build(self, details: Mapping[str, Any]) -> Any:

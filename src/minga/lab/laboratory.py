@@ -27,7 +27,7 @@ from minga.lab.namespaces import enter
 from minga.lab.rights import check_rights
 from minga.network import Link, LinkOverride, Network
 
-__all__ = ["Lab", "Measured", "adjust_link"]
+__all__ = ["Lab", "Measured", "adjust_link", "cut_hosts", "mend_hosts"]
 
 _PATIENCE_SECONDS = 60.0
 
@@ -170,6 +170,17 @@ class Lab:
         """Give the cable of a host other values, while it is in use."""
         self._ask("change", host=host, link=_to_table(link))
 
+    def cut(self, *hosts: str, loud: bool = False) -> None:
+        """Cut hosts off from the rest, without anybody being told: packets get lost. Together they have each other.
+
+        `loud`: pull out their cables instead, so that each is alone and its own kernel knows.
+        """
+        self._ask("cut", hosts=hosts, loud=loud)
+
+    def mend(self, *hosts: str) -> None:
+        """Join hosts again that were cut off."""
+        self._ask("mend", hosts=hosts)
+
     def entering(self, host: str) -> Callable[[], None]:
         """A function that moves the process that calls it to a host; for `preexec_fn`."""
         place = self.place(host)
@@ -200,11 +211,25 @@ class Lab:
 
 def adjust_link(record: registry.Record, host: str, override: LinkOverride) -> None:
     """Change some values of a cable of a lab that another process has made."""
+    _ask_other(record, "adjust", {"host": host, "override": _to_table(override)})
+
+
+def cut_hosts(record: registry.Record, hosts: Sequence[str], *, loud: bool = False) -> None:
+    """Cut off hosts of a lab that another process has made; see `Lab.cut`."""
+    _ask_other(record, "cut", {"hosts": list(hosts), "loud": loud})
+
+
+def mend_hosts(record: registry.Record, hosts: Sequence[str]) -> None:
+    """Join hosts again of a lab that another process has made."""
+    _ask_other(record, "mend", {"hosts": list(hosts)})
+
+
+def _ask_other(record: registry.Record, action: str, details: dict[str, Any]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(_PATIENCE_SECONDS)
         try:
             connection.connect(str(registry.socket_of(record.name)))
-            _exchange(connection, "adjust", {"host": host, "override": _to_table(override)})
+            _exchange(connection, action, details)
         except OSError:
             raise LabError(f"the lab {record.name} does not answer; 'minga lab list' shows which there are") from None
 

@@ -14,24 +14,28 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
 
 import minga
 from minga.checkpoints.keeper import Keeper
 from minga.checkpoints.state import layout_hash
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataDoor, TcpTransport, Tls
 from minga.comm.traced import TracedTransport
-from minga.errors import PeerLost, PeerTimeout, Refused
+from minga.data.fingerprint import fingerprint
+from minga.errors import PeerLost, PeerTimeout, Refused, RunStopped
 from minga.experiment import Experiment
 from minga.journal import Journal
 from minga.measure.recorder import Recorder
 from minga.membership.generation import Generation, MemberInfo, new_incarnation
 from minga.membership.member import Change, Member
+from minga.membership.tls import load_tls
 from minga.regroup import regroup
 from minga.spec import describe
 from minga.train import journal_of, train
-from minga.trainee import Trainee
+from minga.trainee import Beginning, Trainee
+from minga.user_files import check_file
 
 __all__ = ["Seat", "train_through_changes"]
 
@@ -45,8 +49,22 @@ _TICK_SECONDS = 1.0
 class Seat:
     """A process's place in the run: its door for data, and its connection to the coordinator."""
 
-    def __init__(self, contact: Callable[[MemberInfo], Member], info: MemberInfo, door: DataDoor) -> None:
+    def __init__(
+        self,
+        contact: Callable[[MemberInfo], Member],
+        info: MemberInfo,
+        door: DataDoor,
+        leaving: Callable[[], bool] = lambda: False,
+        patient: bool = False,
+    ) -> None:
+        """`leaving`: whether this process was asked to go, while the others go on.
+
+        `patient`: whether it waits for people to start the others, however long that takes.
+        """
         self._contact = contact
+        self._leaving = leaving
+        self._patient = patient
+        self._left = False
         self._info = info
         self._transport: TcpTransport | None = None
         self.door = door
@@ -54,10 +72,17 @@ class Seat:
 
     @classmethod
     def take(
-        cls, arguments: Mapping[str, Any], experiment: Experiment, trainee: Trainee, *, host: str = "localhost"
+        cls,
+        arguments: Mapping[str, Any],
+        experiment: Experiment,
+        trainee: Trainee,
+        *,
+        host: str = "localhost",
+        leaving: Callable[[], bool] = lambda: False,
     ) -> Self:
-        """As `arguments` say: address and port of the coordinator, token, id, own address."""
-        door = DataDoor(arguments["address"])
+        """As `arguments` say: address and port of the coordinator, token, id, own address, certificates."""
+        tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
+        door = DataDoor(arguments["address"], Tls(tls.server, tls.client) if tls is not None else None)
         info = MemberInfo(
             id=arguments["id"], incarnation=new_incarnation(), address=arguments["address"], port=door.port, host=host
         )
@@ -65,9 +90,12 @@ class Seat:
 
         def contact(info: MemberInfo) -> Member:
             address, port = arguments["coordinator"]
-            return Member(address, port, arguments["token"], info, facts=facts, run=arguments.get("name"))
+            source = arguments["address"] if arguments.get("interface") else None
+            return Member(
+                address, port, arguments["token"], info, tls, facts, run=arguments.get("name"), source_address=source
+            )
 
-        return cls(contact, info, door)
+        return cls(contact, info, door, leaving, patient=bool(arguments.get("listening")))
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +103,9 @@ class Seat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._left:  # first of all: the others wait for this process until they know
+            self.interrupt()
+            self.member.leave()
         if self._transport is not None:
             self._transport.close()
         if error is None:
@@ -111,10 +142,36 @@ class Seat:
         return transport
 
     def first_generation(self, timeout_seconds: float) -> Generation:
-        return self.member.join(timeout_seconds)
+        """The first one with this process, within `timeout_seconds`; people who start others are waited for."""
+        deadline = time.monotonic() + timeout_seconds
+        told = ""
+        while True:
+            try:
+                return self.member.join(_TICK_SECONDS)
+            except PeerTimeout as late:
+                self.leave_if_asked()
+                if self._patient and self.member.connected:
+                    deadline = time.monotonic() + timeout_seconds
+                elif time.monotonic() > deadline:
+                    raise late
+                if self.member.message != told:
+                    told = self.member.message
+                    _log.warning("%s waits: %s", self._info.id, told)
+
+    def leave_if_asked(self) -> None:
+        """`RunStopped` if this process was asked to go; the others then form anew."""
+        if self._leaving():
+            self._left = True
+            raise RunStopped(f"{self._info.id} was asked to leave the run; the others go on")
+
+    def interrupt(self) -> None:
+        """End what this process waits for, since it is to leave; also from a signal's handler."""
+        if self._transport is not None:
+            self._transport.abort("asked to leave")
 
     def next_generation(self, lost: PeerLost) -> tuple[Generation, bool]:
         """After `lost`: the next generation, and whether this process is in it as before (or as new)."""
+        self.leave_if_asked()
         if lost.rank is not None:
             self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True)
         alone_since = time.monotonic()
@@ -125,6 +182,7 @@ class Seat:
             except Refused as refused:
                 return self._come_again(refused), False
             except PeerTimeout:
+                self.leave_if_asked()
                 if self.member.connected:
                     alone_since = time.monotonic()
                 elif time.monotonic() - alone_since > _WITHOUT_COORDINATOR_SECONDS:
@@ -142,21 +200,26 @@ class Seat:
         self.member.close()
         self._info = dataclasses.replace(self._info, incarnation=new_incarnation())
         self.member = self._join_as(self._info)
-        return self.member.join(_WITHOUT_COORDINATOR_SECONDS)
+        return self.first_generation(_WITHOUT_COORDINATOR_SECONDS)
 
-    def report(self, trainee: Trainee) -> None:
+    def stepped(self, trainee: Trainee) -> None:
+        """After each step: say how far it has come, or go."""
         order = trainee.order
         self.member.report(trainee.replica.step, order.epoch, order.offset)
+        self.leave_if_asked()
 
 
 def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
     """What must be the same on all members; who has something else is refused, with what it is."""
+    workload = trainee.workload.name
+    if ".py" in experiment.workload:
+        workload += f" ({sha256(check_file(experiment.workload).read_bytes()).hexdigest()[:12]})"
     return {
         "version": minga.__version__,
-        "workload": trainee.workload.name,
+        "workload": workload,
         "strategy": describe(experiment.chosen_strategy),
         "model": layout_hash(trainee.replica)[:16],
-        "samples": str(trainee.order.samples),
+        "data": fingerprint(trainee.workload.train),
         "seed": str(experiment.training.seed),
     }
 
@@ -168,6 +231,9 @@ def train_through_changes(
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
     journal: Journal | None = None
     keeper.may_write = lambda: not seat.member.lost_contact  # type: ignore[method-assign]
+    if keeper.put_back_before_meeting(strategy):
+        # Whoever has the state hands it to all others when they come together.
+        trainee.beginning = Beginning(trainee.replica.step, trainee.order.copy(), 0, 1)
     generation = seat.first_generation(timeout)
     began = recorder.now()
     reason = ""
@@ -181,8 +247,9 @@ def train_through_changes(
                 journal = journal_of(experiment, trainee, comm, recorder)
             else:
                 members = [member.id for member in generation.members]
-                journal.regrouped(comm, generation.number, members, recorder.now() - began, reason)
-            train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.report(trainee))
+                owed = sum(map(len, trainee.order.owed))
+                journal.regrouped(comm, generation.number, members, recorder.now() - began, reason, owed)
+            train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.stepped(trainee))
             return comm.rank
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)

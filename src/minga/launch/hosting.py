@@ -7,13 +7,16 @@ with hosting(experiment, run) as where:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minga.experiment import Experiment
+from minga.launch.listening import Listening
 from minga.launch.meeting import hold_meeting
 from minga.launch.processes import Job
 from minga.membership.greeting import new_token
@@ -23,6 +26,8 @@ __all__ = ["COORDINATOR", "Hosting", "coordinator_file", "coordinator_job", "hos
 
 _LOOPBACK = "127.0.0.1"
 _LAB_PORT = 29500
+# Members on other machines that were cut off come back to a coordinator that nobody has left for good.
+_ABANDONED_SECONDS = 300.0
 COORDINATOR = "coordinator"
 """The name of its process."""
 
@@ -53,13 +58,26 @@ def host_ranks(experiment: Experiment) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def hosting(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Hosting]:
+def hosting(
+    experiment: Experiment, run: Path, *, elastic: bool, listening: Listening | None = None
+) -> Iterator[Hosting]:
     """A place for every process, for as long as the `with` block lasts.
 
     `elastic`: with a coordinator, who keeps a roster of members; otherwise they meet once, at the beginning.
+    `listening`: where the coordinator and the data doors of those who train here listen for other machines.
     """
     token = new_token() if elastic else None
     coordinator_file(run).unlink(missing_ok=True)  # of another session of this run
+    if listening is not None:
+        yield Hosting(
+            meeting=None,
+            addresses=[listening.address] * listening.here,
+            places=[None] * listening.here,
+            hosts=[socket.gethostname()] * experiment.ranks,
+            helpers=[_listening_coordinator(experiment, run, listening)],
+            token=listening.token,
+        )
+        return
     if experiment.in_lab:
         with _lab_hosts(experiment, run, token) as where:
             yield where
@@ -127,6 +145,19 @@ def _meeting_job(run: Path, place: dict[str, Any]) -> Job:
 def coordinator_file(run: Path) -> Path:
     """The coordinator's memory, which also says where it listens."""
     return run / "coordinator.json"
+
+
+def _listening_coordinator(experiment: Experiment, run: Path, listening: Listening) -> Job:
+    """It is no helper: it ends when everybody has, and others may go on after those who train here."""
+    job = coordinator_job(experiment, run, listening.token, listening.address)
+    more = {
+        "port": listening.port,
+        "tls": listening.tls,
+        "description": experiment.to_toml(),
+        "own_nodes": listening.here,
+        "abandoned_seconds": _ABANDONED_SECONDS,
+    }
+    return dataclasses.replace(job, arguments={**job.arguments, **more}, helper=False)
 
 
 def coordinator_job(

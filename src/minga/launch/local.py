@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from minga.checkpoints.files import list_checkpoints
-from minga.errors import DataError, RankFailed, RunError, RunStopped, UsageError, WorkloadError
+from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, WorkloadError
 from minga.experiment import Experiment
-from minga.launch.hosting import COORDINATOR, host_ranks, hosting
+from minga.launch.hosting import COORDINATOR, coordinator_file, host_ranks, hosting
+from minga.launch.listening import Listening
 from minga.launch.processes import Job, Processes, processes
 from minga.measure.events import event_files, read_events
+from minga.membership.coordinator import ABANDONED
+from minga.membership.state_file import load as load_state
 from minga.run_directory import log_file
 
 __all__ = ["launch_local", "see_through", "stop_when_asked"]
@@ -32,14 +35,22 @@ _MOST_RESTARTS = 20
 
 
 def launch_local(
-    experiment: Experiment, run: Path, tick: Callable[[], None], *, resume: str | None = None, session: int = 0
+    experiment: Experiment,
+    run: Path,
+    tick: Callable[[], None],
+    *,
+    resume: str | None = None,
+    session: int = 0,
+    listening: Listening | None = None,
 ) -> None:
     """Train; returns when all ranks are done, raises if one fails. `tick` is called a few times a second.
 
     `resume`: the name of the checkpoint to go on from. SIGTERM has the ranks take a checkpoint and stop: `RunStopped`.
+    `listening`: only some of the ranks are here, and others come from elsewhere.
     """
-    stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: False)
-    with stop as stopping, hosting(experiment, run, elastic=experiment.elastic) as where:
+    stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: 0)
+    here = len(host_ranks(experiment)) if listening is None else listening.here
+    with stop as stopping, hosting(experiment, run, elastic=experiment.elastic, listening=listening) as where:
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
@@ -53,21 +64,39 @@ def launch_local(
                     "resume": resume,
                     "session": session,
                     "token": where.token,
+                    "listening": listening is not None,
+                    "tls": listening.tls if listening is not None else None,
                 },
                 log=str(log_file(run, ranks[0])),
                 place=where.places[index],
             )
-            for index, ranks in enumerate(host_ranks(experiment))
+            for index, ranks in enumerate(host_ranks(experiment)[:here])
         ]
+        if listening is not None:
+            tick = _telling(listening, run, tick)
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
             see_through(started, run, tick, stopping, helpers=where.helpers, elastic=experiment.elastic)
+
+
+def _telling(listening: Listening, run: Path, tick: Callable[[], None]) -> Callable[[], None]:
+    """A tick that tells once where the coordinator listens, as soon as it does."""
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if not told and (state := load_state(coordinator_file(run))) is not None:
+            told = True
+            listening.told(state.address, state.port)
+        tick()
+
+    return tell
 
 
 def see_through(
     started: Processes,
     run: Path,
     tick: Callable[[], None],
-    stopping: Callable[[], bool] = lambda: False,
+    stopping: Callable[[], int] = lambda: 0,
     *,
     helpers: Sequence[Job] = (),
     elastic: bool = False,
@@ -87,9 +116,10 @@ def see_through(
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
             if coordinator is not None and name == COORDINATOR:
-                if code != 0 and restarts < _MOST_RESTARTS:
+                if code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
+                done = done or code == 0 and not coordinator.helper  # others, elsewhere, have come to the end
             elif code == 0:
                 done = True
             elif code == _STOPPED:
@@ -106,6 +136,8 @@ def see_through(
                 if name.startswith("rank "):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(started.pids[name], signal.SIGTERM)
+        if (stopped or stopping()) and not any(name.startswith("rank ") for name in started.awaited):
+            break  # a coordinator for others has nothing to wait for
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)
@@ -114,17 +146,21 @@ def see_through(
 
 
 @contextlib.contextmanager
-def stop_when_asked() -> Iterator[Callable[[], bool]]:
-    """Until the block ends, SIGTERM asks the run to stop instead of ending this process."""
+def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
+    """Until the block ends, signals (SIGTERM) ask the run to stop instead of ending this process; which one has come."""
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
-        yield lambda: False
+        yield lambda: 0
         return
     asked: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    before = {
+        number: signal.signal(number, lambda number, frame: asked.append(number))
+        for number in signals or (signal.SIGTERM,)
+    }
     try:
-        yield lambda: bool(asked)
+        yield lambda: asked[0] if asked else 0
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stopped(run: Path) -> RunStopped:
@@ -158,9 +194,10 @@ def _names(told: list[dict[str, Any]]) -> set[str]:
 
 
 def _from_event(event: Mapping[str, Any]) -> Exception:
-    usage: dict[str, type[UsageError]] = {"WorkloadError": WorkloadError, "DataError": DataError}
-    if event["kind"] in usage:  # the same on every rank: which one said it first does not matter
-        return usage[event["kind"]](event["message"])
+    # The same on every rank, so that it does not matter which one said it first; or the only one that is here.
+    plain: dict[str, type[MingaError]] = {"WorkloadError": WorkloadError, "DataError": DataError, "Refused": Refused}
+    if event["kind"] in plain:
+        return plain[event["kind"]](event["message"])
     when = f" at step {event['step']}" if event["step"] else ""
     kind = f"{event['kind']}: " if event["traceback"] else ""
     text = f"rank {event['rank']} failed{when}: {kind}{event['message']}"

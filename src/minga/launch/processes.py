@@ -63,6 +63,11 @@ class Processes:
     def running(self) -> bool:
         return bool(self._awaited)
 
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Names of those that have not ended, helpers aside."""
+        return frozenset(self._awaited)
+
     def start(self, *jobs: Job) -> None:
         """Start jobs, also while others run; one that has ended may be started again."""
         self._awaited |= {job.name for job in jobs if not job.helper}

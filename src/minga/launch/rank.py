@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,16 +36,19 @@ __all__ = ["STOPPED", "main", "record_failure"]
 STOPPED = 128 + signal.SIGTERM
 """The exit code of a rank that was asked to stop, and has."""
 
-_asked_to_stop: list[int] = []  # no lock, which a second signal might find taken by the first
+_asked_to_stop: list[float] = []  # when; no lock, which a second signal might find taken by the first
+_leaving_seats: list[Seat] = []
+# Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
+_TOGETHER_SECONDS = 3.0
 
 
 def main(arguments: Mapping[str, Any]) -> int:
     """Run the ranks in `arguments["ranks"]`; the exit code."""
     directory = Path(arguments["run"])
     experiment = load(directory / "experiment.toml")
-    if experiment.checkpoints.enabled:
-        # Who is asked to end takes a checkpoint first, at the end of a step.
-        signal.signal(signal.SIGTERM, lambda number, frame: _asked_to_stop.append(number))
+    if experiment.checkpoints.enabled or arguments.get("joined"):
+        # Who is asked to end takes a checkpoint first, at the end of a step; who has joined others just leaves.
+        signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_stop())
     torch.set_num_threads(experiment.cluster.threads)
     hosted = [_Rank(experiment, directory, rank, arguments) for rank in arguments["ranks"]]
     # The worker is built last, so that no other model draws from its random numbers.
@@ -62,6 +66,13 @@ def main(arguments: Mapping[str, Any]) -> int:
     return STOPPED if any(rank.stopped for rank in hosted) else 0
 
 
+def _ask_to_stop() -> None:
+    """A signal's handler."""
+    _asked_to_stop.append(time.monotonic())
+    for seat in _leaving_seats:
+        seat.interrupt()
+
+
 def _run_or_end(rank: _Rank) -> None:
     """In a thread beside the worker: its failure is the process's, which would otherwise wait for it in vain."""
     rank.run()
@@ -77,6 +88,8 @@ class _Rank:
         self._directory = directory
         self._rank = rank
         self._arguments = arguments
+        self._joined = bool(arguments.get("joined"))
+        self._listening = self._joined or bool(arguments.get("listening"))
         self._recorder = Recorder(event_file(directory, rank))
         self._trainee: Trainee | None = None
         self._keeper = Keeper()
@@ -101,7 +114,8 @@ class _Rank:
             self._recorder,
             resumption=Resumption(Checkpoint(self._directory / "checkpoints" / name)) if name else None,
             session=self._arguments.get("session", 0),
-            stopping=lambda: bool(_asked_to_stop),
+            stopping=lambda: bool(_asked_to_stop) and not self._joined,
+            one_part=self._listening,
         )
 
     def run(self) -> None:
@@ -109,8 +123,8 @@ class _Rank:
             return
         try:
             self._train()
-        except RunStopped:
-            self._stop()
+        except RunStopped as stopped:
+            self._stop(str(stopped))
         except BaseException as error:
             self._fail(error)
         finally:
@@ -125,14 +139,20 @@ class _Rank:
 
     def _train_with_changes(self, trainee: Trainee) -> int:
         seconds = self._experiment.cluster.timeout_seconds
-        seat = {
-            **self._arguments,
-            "id": f"node-{self._rank}",
-            "name": self._directory.name,
-            "coordinator": wait_for_address(coordinator_file(self._directory), seconds),
-        }
-        with Seat.take(seat, self._experiment, trainee, host=self._arguments["hosts"][self._rank]) as taken:
+        seat = {"id": f"node-{self._rank}", "name": self._directory.name, **self._arguments}
+        if not self._joined:
+            seat["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
+        host = self._arguments["hosts"][0 if self._joined else self._rank]
+        with Seat.take(seat, self._experiment, trainee, host=host, leaving=self._leaving) as taken:
+            if self._joined:
+                _leaving_seats.append(taken)
             return train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken)
+
+    def _leaving(self) -> bool:
+        """Whether this rank goes while others go on."""
+        if not self._listening or not _asked_to_stop:
+            return False
+        return self._joined or time.monotonic() - _asked_to_stop[0] > _TOGETHER_SECONDS
 
     def _train_together(self) -> int:
         """In one group of ranks from the beginning to the end."""
@@ -154,11 +174,13 @@ class _Rank:
         comm.close()
         return self._rank
 
-    def _stop(self) -> None:
-        assert self._trainee is not None and isinstance(self._keeper, DiskKeeper)
+    def _stop(self, reason: str) -> None:
+        assert self._trainee is not None
         self.stopped = True
-        step, name = self._trainee.replica.step, self._keeper.last_written
-        self._recorder.emit(Stopped(time=self._recorder.now(), rank=self._rank, step=step, checkpoint=name))
+        step = self._trainee.replica.step
+        name = self._keeper.last_written if isinstance(self._keeper, DiskKeeper) else None
+        now = self._recorder.now()
+        self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True

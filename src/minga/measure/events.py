@@ -124,6 +124,7 @@ class Stopped(Event):
     step: int
     checkpoint: str | None
     """The last one that this rank has written a part of."""
+    reason: str = ""
 
 
 @dataclass(kw_only=True)
@@ -142,6 +143,8 @@ class Regrouped(Event):
     seconds: float
     """From when this rank noticed until all were ready to go on."""
     reason: str
+    owed: int = 0
+    """Samples whose work is in nobody's model any more; they come next."""
 
 
 @dataclass(kw_only=True)
@@ -268,6 +271,8 @@ class Finished(Event):
     packets_received, payload_sent (see `measure/interfaces.py`); None where ranks share them."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What the strategy found out, such as the staleness histogram of a server."""
+    digest: str | None = None
+    """Of the parameters at the end: ranks with the same one have the same bits."""
 
 
 @dataclass(kw_only=True)

@@ -28,16 +28,21 @@ from minga.errors import ConfigError, ProtocolError
 from minga.membership.entrance import GREETING_SECONDS, Entrance, listen
 from minga.membership.entries import Close, listed
 from minga.membership.greeting import check_token
+from minga.membership.inquiry import Numbers
 from minga.membership.messages import (
     Announcement,
+    Description,
+    Ended,
     Formed,
     FromCoordinator,
     FromMember,
     Heartbeat,
     Hello,
+    Inquiry,
     Leave,
     Refusal,
     Suspect,
+    Waiting,
     from_dict,
     to_dict,
 )
@@ -49,11 +54,14 @@ from minga.membership.rules import Rules
 from minga.membership.state_file import CoordinatorState, load, own, save
 from minga.membership.tls import Tls, load_tls
 
-__all__ = ["Coordinator", "coordinating", "main"]
+__all__ = ["ABANDONED", "Coordinator", "coordinating", "main"]
 
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
 _HANG_UP_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 0.3
+ABANDONED = 75
+"""The exit code of a coordinator that everybody has left before the run's end."""
 _log = logging.getLogger("minga.membership.coordinator")
 
 
@@ -73,13 +81,24 @@ class Coordinator:
         tls: Tls | None = None,
         greeting_seconds: float = GREETING_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        description: str | None = None,
+        own_nodes: int = 1,
+        abandoned_seconds: float = float("inf"),
     ) -> None:
-        """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's)."""
+        """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's).
+
+        `description`: the experiment for those who ask (None: nobody else is wanted), of whose nodes the first
+        `own_nodes` are not for them; `abandoned_seconds`: how long to wait when everybody is gone.
+        """
         self._state_file = state_file
         self._run, self._token, self._rules, self._tls, self._clock = run, token, rules, tls, clock
         self._facts = dict(facts) if facts is not None else None
         self._address, self._port, self._greeting_seconds = address, port, greeting_seconds
         self._numbers = itertools.count(1)
+        self._description, self._own_nodes, self._node_numbers = description, own_nodes, Numbers()
+        self._abandoned_seconds = abandoned_seconds
+        self.abandoned = False
+        """Whether it has ended because everybody was gone."""
         self._connections: dict[int, Connection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,6 +143,7 @@ class Coordinator:
                 for task in done:
                     task.result()  # a programming error ends the process, which is then started again
             finally:
+                await self._tell_the_end()
                 for task in waits:
                     task.cancel()
                 await asyncio.gather(*waits, return_exceptions=True)
@@ -163,23 +183,42 @@ class Coordinator:
         if not self._stopped:
             await self._end.wait()
 
+    async def _tell_the_end(self) -> None:
+        """Members on other machines would otherwise wait for a coordinator that nobody starts again."""
+        told = list(self._connections.values()) if self._description is not None else []
+        for connection in told:
+            connection.send(to_dict(Ended(reason="the run was ended where it was started")))
+        await asyncio.gather(*(connection.close(_LAST_WORDS_SECONDS) for connection in told))
+
     async def _tick(self) -> None:
+        seen = self._clock()
         while not self._roster.done:
             await asyncio.sleep(_TICK_SECONDS)
-            self._roster.tick(self._clock())
+            now = self._clock()
+            self._roster.tick(now)
             self._act()
+            if self._connections or self._roster.state.generation is None:
+                seen = now
+            elif now - seen >= self._abandoned_seconds:
+                _log.error("everybody was gone for %g s, and nobody has finished", self._abandoned_seconds)
+                self.abandoned = True
+                return
         _log.info("all members have finished")
 
     async def _welcome(self, connection: Connection) -> None:
         """Somebody knows the token: hear who it is, then listen to it until one side ends the connection."""
         connection.longest = LONGEST_FRAME
+        asked = False
         try:
             async with asyncio.timeout(self._greeting_seconds):
-                hello = from_dict(await connection.receive())
+                while isinstance(hello := from_dict(await connection.receive()), Inquiry):
+                    connection.send(to_dict(self._describe()))
+                    asked = True
             if not isinstance(hello, Hello):
                 raise ProtocolError(f"the first message should be a hello, not {type(hello).__name__.lower()}")
         except (OSError, TimeoutError, ProtocolError) as error:
-            self._entrance.refuse(connection.peer, str(error) or "no hello in time")
+            if not asked or isinstance(error, ProtocolError):
+                self._entrance.refuse(connection.peer, str(error) or "no hello in time")
             return
         peer, link = f"{hello.info.id} ({connection.peer})", next(self._numbers)
         reason = self._roster.objection(hello)
@@ -198,6 +237,22 @@ class Coordinator:
         self._act()
         await self._listen_to(link, peer, connection)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _describe(self) -> FromCoordinator:
+        """The answer to who asks what this run is about."""
+        roster = self._roster
+        if self._description is None:
+            return Refusal(reason=f"the run {self._run} takes nobody else in; start it with --listen for that")
+        if roster.state.finished:
+            return Refusal(reason="the run is finishing: some members are done already")
+        if roster.state.facts is None:
+            return Waiting(message=f"the run {self._run} is just starting")
+        here = (*roster.members, *roster.waiting)
+        return Description(
+            run=self._run,
+            number=self._node_numbers.next(self._clock(), self._own_nodes, here),
+            lines=tuple(self._description.splitlines()),
+        )
 
     async def _listen_to(self, link: int, peer: str, connection: Connection) -> None:
         """Until the connection ends; who was refused is not listened to any more, but its hanging up is news."""
@@ -307,8 +362,8 @@ def coordinating(coordinator: Coordinator) -> Iterator[tuple[str, int]]:
 def main(arguments: Mapping[str, Any]) -> int:
     """A process that is the coordinator until the run is over or it is ended; the exit code.
 
-    `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node); all but the first two
-    have defaults.
+    `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node), description (TOML),
+    own_nodes, abandoned_seconds; all but the first two have defaults.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     coordinator = Coordinator(
@@ -320,10 +375,13 @@ def main(arguments: Mapping[str, Any]) -> int:
         address=arguments.get("address", "127.0.0.1"),
         port=arguments.get("port", 0),
         tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
+        description=arguments.get("description"),
+        own_nodes=arguments.get("own_nodes", 1),
+        abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
     )
     signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())
     asyncio.run(coordinator.serve())
-    return 0
+    return ABANDONED if coordinator.abandoned else 0
 
 
 if __name__ == "__main__":

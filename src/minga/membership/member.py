@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from minga.errors import PeerTimeout, Refused
+from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.contact import Contact
 from minga.membership.generation import Generation, MemberInfo, Position
 from minga.membership.greeting import check_token
 from minga.membership.messages import (
     Alive,
     Announcement,
+    Ended,
     Formed,
     FromCoordinator,
     Heartbeat,
@@ -83,6 +84,7 @@ class Member:
         self._suspicions: dict[str, Suspect] = {}
         self._message = ""
         self._refusal = ""
+        self._over = ""
         self._lease: float | None = None
         self._lease_from_hello = 0.0
         self._beats: dict[int, float] = {}
@@ -134,7 +136,10 @@ class Member:
             self._callbacks.append(callback)
 
     def join(self, timeout_seconds: float) -> Generation:
-        """Take part; the first generation with this member. `Refused` with the reason, or `PeerTimeout`."""
+        """Take part; the first generation with this member. `Refused` with the reason, or `PeerTimeout`.
+
+        Where the run was ended meanwhile for everybody, `RunStopped`.
+        """
         self._contact.start()
         return self.wait_for_generation(0, timeout_seconds)
 
@@ -144,6 +149,8 @@ class Member:
         with self._changed:
             while True:
                 generation = self.generation
+                if self._over:
+                    raise RunStopped(self._over)
                 if self._refusal:
                     raise Refused(self._refusal)
                 if generation is not None and generation.number > after:
@@ -226,6 +233,9 @@ class Member:
                     if message.message != self._message:
                         _log.info("%s: %s", self.info.id, message.message)
                     self._message = message.message
+                case Ended():
+                    self._over = message.reason
+                    change = Change(message.reason, None)
                 case Refusal():
                     self._refusal = message.reason
                     change = Change(message.reason, None)

@@ -17,11 +17,14 @@ from minga.membership.strict import build, shown
 __all__ = [
     "Alive",
     "Announcement",
+    "Description",
+    "Ended",
     "Formed",
     "FromCoordinator",
     "FromMember",
     "Heartbeat",
     "Hello",
+    "Inquiry",
     "Interrupted",
     "Leave",
     "Refusal",
@@ -45,6 +48,22 @@ class Hello:
     formed: int = 0
     """The last one that it has formed."""
     position: Position = START
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inquiry:
+    """A visitor asks what this run is about, before it says hello or instead of that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a visitor needs to take part."""
+
+    run: str
+    number: int
+    """A node's number that nobody has at the moment."""
+    lines: tuple[str, ...]
+    """The experiment, as TOML."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,14 +143,21 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The run is over before its end, for everybody: whoever has started it has ended it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refusal:
     """The coordinator's no; the connection ends."""
 
     reason: str
 
 
-FromMember = Hello | Heartbeat | Formed | Suspect | Leave
-FromCoordinator = Welcome | Alive | Announcement | Interrupted | Waiting | Refusal
+FromMember = Hello | Inquiry | Heartbeat | Formed | Suspect | Leave
+FromCoordinator = Welcome | Description | Alive | Announcement | Interrupted | Waiting | Ended | Refusal
 
 _KINDS: dict[str, type[Any]] = {cls.__name__.lower(): cls for cls in (*FromMember.__args__, *FromCoordinator.__args__)}
 

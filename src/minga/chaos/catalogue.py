@@ -1,0 +1,200 @@
+"""All faults, in the order of the table."""
+
+from __future__ import annotations
+
+import random
+
+from minga.chaos.comings import churn, join
+from minga.chaos.fault import Fault, Harm
+from minga.chaos.job import STEPS_A_SECOND, Job, Setting
+from minga.chaos.networks import cut, slow_down
+from minga.chaos.processes import (
+    kill_coordinator,
+    kill_everything_and_go_on,
+    kill_rank,
+    out_of_memory,
+    stop_and_go_on,
+    stop_for_a_while,
+)
+from minga.chaos.promises import AFTER_A_KILL, Promise, after_silence
+from minga.errors import MingaError
+from minga.experiment import Cluster, Experiment
+
+__all__ = ["TORCHRUN", "catalogue"]
+
+_NODES = 4
+_PERIOD = 8
+_CHECKPOINT_EVERY = 50
+_LISTEN = ("--listen", "127.0.0.1", "--expect")
+TORCHRUN = "torchrun"
+
+
+def _steps(seconds: float) -> int:
+    """Enough for a run that lasts that long."""
+    return int(STEPS_A_SECOND * seconds)
+
+
+def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
+    """Every fault with its setting and what is promised; `heartbeat_timeout_seconds`: shorter for a short drill."""
+    timeout = heartbeat_timeout_seconds
+    plain = Setting(heartbeat_timeout_seconds=timeout)
+    local = Setting(
+        strategy=f"local_sgd:period={_PERIOD}", steps=_steps(60), heartbeat_timeout_seconds=timeout
+    )
+    kept = Setting(options=("--checkpoint-every", f"{_CHECKPOINT_EVERY}steps"))
+    lab = {"bandwidth": "100mbit", "heartbeat_timeout_seconds": timeout}
+    faults = [
+        Fault(
+            name=f"kill-rank-{rank}",
+            words=f"kill -9 of rank {rank}",
+            harm=kill_rank(rank),
+            setting=plain,
+            promise=Promise(at_the_end=_NODES - 1),
+            trials=3 if rank == 0 else 1,
+            short=rank == 0,
+        )
+        for rank in range(_NODES)
+    ]
+    faults += [
+        Fault(
+            name="kill-coordinator",
+            words="kill -9 of the coordinator, then of a rank",
+            harm=kill_coordinator,
+            setting=plain,
+            promise=AFTER_A_KILL,
+            short=True,
+        ),
+        Fault(
+            name="kill-everything",
+            words="kill -9 of everything, then --resume",
+            harm=kill_everything_and_go_on,
+            setting=kept,
+            # Nobody is left to go on: what is promised is the last checkpoint.
+            promise=Promise(recovery_seconds=30, lost_steps=_CHECKPOINT_EVERY + 10, at_the_end=_NODES),
+        ),
+        Fault(
+            name="sigterm",
+            words="SIGTERM, then --resume",
+            harm=stop_and_go_on,
+            setting=kept,
+            promise=Promise(recovery_seconds=30, lost_steps=0, at_the_end=_NODES),
+        ),
+        Fault(
+            name="stop-ring",
+            words="SIGSTOP for 30 s, ring",
+            harm=stop_for_a_while(2, 30),
+            setting=Setting(steps=_steps(60), heartbeat_timeout_seconds=timeout),
+            promise=after_silence(timeout, at_the_end=_NODES),
+            deadline_seconds=180,
+        ),
+        Fault(
+            name="stop-local-sgd",
+            words="SIGSTOP for 30 s, local_sgd",
+            harm=stop_for_a_while(2, 30),
+            setting=local,
+            promise=after_silence(timeout, lost_steps=_PERIOD, at_the_end=_NODES),
+            deadline_seconds=180,
+        ),
+        Fault(
+            name="out-of-memory",
+            words="out of memory (control group)",
+            harm=out_of_memory(1),
+            setting=plain,
+            promise=Promise(at_the_end=_NODES - 1),
+        ),
+    ]
+    for loud, word in ((True, "loud"), (False, "silent")):
+        faults += [
+            Fault(
+                name=f"{word}-cut-{seconds}",
+                words=f"{word} cut of a link for {seconds} s",
+                harm=cut(["h3"], seconds, loud=loud),
+                setting=Setting(steps=_steps(seconds + 30), **lab),  # type: ignore[arg-type]
+                promise=after_silence(timeout, at_the_end=_NODES),
+                deadline_seconds=seconds + 150,
+                needs_lab=True,
+            )
+            for seconds in (5, 60)
+        ]
+    return [
+        *faults,
+        Fault(
+            name="split",
+            words="split of the network, 2|2, for 30 s",
+            harm=cut(["h3", "h4"], 30),
+            setting=Setting(steps=_steps(60), **lab),  # type: ignore[arg-type]
+            promise=after_silence(timeout, at_the_end=_NODES),
+            deadline_seconds=180,
+            needs_lab=True,
+        ),
+        Fault(
+            name="slow-network",
+            words="bandwidth falls from 100 to 1 Mbit/s",
+            harm=slow_down("1mbit", after_step=_steps(15)),
+            setting=Setting(steps=_steps(15) + 30, **lab),  # type: ignore[arg-type]
+            promise=Promise(recovery_seconds=timeout + 2, lost_steps=0, at_the_end=_NODES),
+            deadline_seconds=240,
+            needs_lab=True,
+        ),
+        Fault(
+            name="join",
+            words="a node joins",
+            harm=join,
+            setting=Setting(nodes=3, steps=_steps(30), options=(*_LISTEN, "3")),
+            promise=Promise(at_the_end=4),
+            short=True,
+        ),
+        Fault(
+            name="churn",
+            words="20 % of nodes die and come in a minute, for 5 minutes",
+            harm=churn(5, 60),
+            setting=Setting(nodes=5, steps=_steps(345), options=(*_LISTEN, "5")),
+            promise=Promise(ideal=0.9, at_the_end=5),
+            deadline_seconds=700,
+        ),
+        *_with_servers(timeout),
+    ]
+
+
+def _with_servers(timeout: float) -> list[Fault]:
+    """Parameter servers; until they survive, they are listed as what is missing."""
+    found = []
+    for mode in ("sync", "async"):
+        strategy = f"ps:mode={mode},servers=2"
+        missing = "" if _elastic(strategy) else "not supported yet"
+        nodes = 3
+        setting = Setting(strategy=strategy, nodes=nodes, heartbeat_timeout_seconds=timeout)
+        for what, rank in (("worker", 1), ("server", nodes)):
+            found.append(
+                Fault(
+                    name=f"ps-{mode}-kill-{what}",
+                    words=f"kill -9 of a {what}, parameter servers ({mode})",
+                    harm=_kill(rank, worker=what == "worker"),
+                    setting=setting,
+                    promise=Promise(identical=False, at_the_end=nodes - 1),
+                    unsupported=missing,
+                )
+            )
+    return found
+
+
+def _kill(rank: int, *, worker: bool) -> Harm:
+    kill = kill_rank(rank)
+
+    def harm(job: Job, dice: random.Random) -> None:
+        kill(job, dice)
+        if not worker:
+            job.until_event("regrouped", lambda event: bool(event["time"] > job.harmed))
+
+    return harm
+
+
+def _elastic(strategy: str) -> bool:
+    try:
+        return Experiment(
+            workload="digits",
+            strategy=strategy,  # type: ignore[arg-type]
+            cluster=Cluster(nodes=3),
+        ).elastic
+    except MingaError:
+        return False

@@ -1,0 +1,105 @@
+"""Runs the faults one after the other, and says what became of each.
+
+    for outcome in Drill(folder, seed=0).run(catalogue()): print(outcome)
+
+Everything random (when, and who) is decided by the seed. Each trial has a deadline; whoever hangs has failed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from minga.chaos.catalogue import TORCHRUN
+from minga.chaos.fault import Fault
+from minga.chaos.job import Hang, Job, Setting, Spoiled
+from minga.chaos.outcome import Outcome, measure
+from minga.chaos.torchrun import torchrun_after_a_kill
+from minga.errors import LabError, MingaError
+from minga.lab.rights import check_rights
+
+__all__ = ["Drill"]
+
+_UNDISTURBED_SECONDS = 120.0
+
+
+class Drill:
+    """One pass through some faults."""
+
+    def __init__(self, folder: Path, *, seed: int = 0, told: Callable[[str], None] = lambda words: None) -> None:
+        """`folder`: where the runs go; `told` hears what is done next."""
+        self._folder = folder
+        self._seed = seed
+        self._told = told
+        self._accuracies: dict[str, float | None] = {}
+
+    def run(self, faults: Iterable[Fault], trials: int | None = None) -> Iterator[Outcome]:
+        for fault in faults:
+            for trial in range(trials or fault.trials):
+                yield self._try(fault, trial)
+                if fault.unsupported:
+                    break
+
+    def _try(self, fault: Fault, trial: int) -> Outcome:
+        skipped = fault.unsupported or (_no_lab() if fault.needs_lab else "")
+        if skipped:
+            return Outcome(fault=fault.name, trial=trial, survived=False, skipped=skipped)
+        began = time.monotonic()
+        dice = random.Random(f"{self._seed} {fault.name} {trial}")
+        try:
+            undisturbed = self._undisturbed(fault.setting) if fault.compared else None
+            self._told(f"{fault.words} (trial {trial + 1})")
+            with Job(
+                self._folder / f"{fault.name}-{trial}", fault.setting, deadline_seconds=fault.deadline_seconds
+            ) as job:
+                fault.harm(job, dice)
+                code = job.finish()
+                found = measure(job, fault.name, trial, code, undisturbed)
+        except Spoiled as spoiled:
+            return Outcome(fault=fault.name, trial=trial, survived=False, skipped=str(spoiled))
+        except Hang as hang:
+            words = f"hangs: {hang}"
+            found = {"fault": fault.name, "trial": trial, "survived": False, "problem": words}
+        seconds = time.monotonic() - began
+        return Outcome(**found, seconds=seconds, broken=fault.promise.broken(found))
+
+    def _undisturbed(self, setting: Setting) -> float | None:
+        """The accuracy without a fault, of a run of ordinary length; measured once for each strategy."""
+        if setting.strategy not in self._accuracies:
+            self._told(f"undisturbed, {setting.strategy}")
+            plain = Setting(strategy=setting.strategy, nodes=min(setting.nodes, 4), seed=setting.seed)
+            folder = self._folder / f"undisturbed-{len(self._accuracies)}"
+            with Job(folder, plain, deadline_seconds=_UNDISTURBED_SECONDS) as job:
+                assert job.run
+                code = job.finish()
+                if code:
+                    raise Hang(f"even undisturbed it ended with exit code {code}: {job.last_words()}")
+                evaluated = job.log.of("evaluated")
+                self._accuracies[setting.strategy] = evaluated[-1]["metrics"]["accuracy"]
+        return self._accuracies[setting.strategy]
+
+    def torchrun(self, trial: int = 0) -> Outcome:
+        """The same kill under torchrun, for comparison; nothing is promised."""
+        setting = Setting()
+        began = time.monotonic()
+        dice = random.Random(f"{self._seed} {TORCHRUN} {trial}")
+        outcome = Outcome(fault=TORCHRUN, trial=trial, survived=False)
+        try:
+            undisturbed = self._undisturbed(setting)
+            self._told(f"torchrun (trial {trial + 1})")
+            found = torchrun_after_a_kill(self._folder / f"{TORCHRUN}-{trial}", setting, dice, 180)
+            outcome = replace(outcome, **found, undisturbed=undisturbed)
+        except MingaError as error:
+            outcome = replace(outcome, problem=str(error))
+        return replace(outcome, seconds=time.monotonic() - began)
+
+
+def _no_lab() -> str:
+    try:
+        check_rights()
+    except LabError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,106 @@
+"""`minga chaos`: kill, stop and cut off parts of real runs, and see what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from minga.cli.options import JsonOption
+from minga.errors import unknown
+
+if TYPE_CHECKING:
+    from minga.chaos.fault import Fault
+    from minga.chaos.outcome import Outcome
+
+__all__ = ["register"]
+
+_SHORT_HEARTBEAT_SECONDS = 2.0
+
+
+def register(application: typer.Typer) -> None:
+    application.command("chaos")(chaos)
+
+
+def chaos(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="FAULT", help="Just this one. Repeatable; --list tells them.")
+    ] = None,
+    short: Annotated[bool, typer.Option("--short", help="A few faults, in less than a minute.")] = False,
+    trials: Annotated[int | None, typer.Option(min=1, help="Of each fault; default: its own number.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides when and to whom it happens.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where chaos.json and chaos.md go; default: nowhere.")
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the runs stay; default: they don't.")] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="Only tell which faults there are.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Do real faults to real runs on this machine, and check what is promised (docs/faults.md).
+
+    Exit code 1 if a promise was not kept.
+
+    Example:
+
+      minga chaos --only kill-rank-0 --trials 5
+    """
+    from minga.chaos.catalogue import TORCHRUN, catalogue
+    from minga.chaos.drill import Drill
+    from minga.chaos.table import as_document, as_markdown, as_table, rows_of
+
+    faults = catalogue(_SHORT_HEARTBEAT_SECONDS) if short else catalogue()
+    words = {**{fault.name: fault.words for fault in faults}, TORCHRUN: "kill -9 of a rank, torchrun (for comparison)"}
+    chosen = _chosen(faults, words, only, short=short)
+    if list_them:
+        print(json.dumps(words) if as_json else "\n".join(f"{name:22} {text}" for name, text in words.items()))
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="minga-chaos-") as temporary:
+        folder = keep if keep is not None else Path(temporary)
+        drill = Drill(folder, seed=seed, told=lambda text: console.print(text, markup=False))
+        for outcome in drill.run(chosen, trials):
+            outcomes.append(outcome)
+            _tell(console, outcome)
+        if TORCHRUN in (only or ()) or not (only or short):
+            outcomes.append(drill.torchrun())
+            _tell(console, outcomes[-1])
+    command = " ".join(["minga chaos", *(["--short"] if short else []), *(f"--only {name}" for name in only or [])])
+    command += f" --seed {seed}" + (f" --trials {trials}" if trials else "")
+    rows = rows_of(outcomes, words)
+    document = as_document(outcomes, seed=seed, command=command)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "chaos.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        (out / "chaos.md").write_text(as_markdown(rows, command), encoding="utf-8")
+    if as_json:
+        print(json.dumps(document))
+    else:
+        Console().print(as_table(rows))
+    if not document["kept"]:
+        raise typer.Exit(1)
+
+
+def _chosen(faults: list[Fault], words: dict[str, str], only: list[str] | None, *, short: bool) -> list[Fault]:
+    for name in only or []:
+        if name not in words:
+            raise unknown("fault", name, words)
+    if only:
+        return [fault for fault in faults if fault.name in only]
+    return [fault for fault in faults if fault.short or not short]
+
+
+def _tell(console: Console, outcome: Outcome) -> None:
+    if outcome.skipped:
+        text = f"skipped: {outcome.skipped}"
+    elif not outcome.survived:
+        text = f"NOT SURVIVED: {outcome.problem}"
+    else:
+        recovery = f"{outcome.recovery_seconds:.2f} s" if outcome.recovery_seconds is not None else "no time"
+        text = f"{recovery} without a step, {outcome.lost_steps} steps lost, accuracy {outcome.accuracy}"
+        text += f"; NOT KEPT: {'; '.join(outcome.broken)}" if outcome.broken else ""
+    console.print(f"  {outcome.fault}: {text} ({outcome.seconds:.0f} s)", markup=False)

@@ -1,0 +1,91 @@
+"""`minga join`: take part in a run of another machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from minga.cli.execute import print_summary
+from minga.cli.options import DataOption, InterfaceOption, JsonOption, RunsOption, TlsOption, TokenFileOption
+from minga.errors import ConfigError
+
+__all__ = ["register"]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("join", no_args_is_help=True)(join)
+
+
+def join(
+    where: Annotated[str, typer.Argument(metavar="ADDRESS:PORT", help="Where the run listens, as it was printed.")],
+    token: Annotated[
+        str | None, typer.Option("--token", help="The run's token; MINGA_TOKEN or --token-file keep it to themselves.")
+    ] = None,
+    token_file: TokenFileOption = None,
+    data: DataOption = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="FILE.py", help="Where the workload's own file is here.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Of this node; default: node-N.")] = None,
+    interface: InterfaceOption = None,
+    tls: TlsOption = None,
+    runs: RunsOption = None,
+    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to try until somebody answers.")] = "10s",
+    as_json: JsonOption = False,
+) -> None:
+    """Take part with this machine in a run that was started elsewhere with --listen; also while it trains.
+
+    What is trained, and how, comes from there. Workload and data are this machine's own and must be the same. Ctrl-C or
+    SIGTERM: this node leaves, and the others go on.
+
+    Exit codes: 0 the run is done, 1 it failed or did not let this node in, 2 something is missing here, 130 and 143 left.
+
+    Example:
+
+      minga join 10.0.0.1:29600 --token-file token --data /data
+    """
+    from minga.launch.joining import Invitation, join_run
+    from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
+    from minga.report.live import View, view_for
+    from minga.units import parse_duration
+
+    address, port = parse_address(where)
+    if not address or port is None:
+        raise ConfigError(f"{where!r} should be ADDRESS:PORT, as 'minga train --listen' has printed it")
+    found = find_token(token, token_file)
+    if found is None:
+        raise ConfigError(f"a run lets nobody in without its token; give --token, --token-file or {TOKEN_VARIABLE}")
+    invitation = Invitation(
+        address=address,
+        port=port,
+        token=found,
+        data=data,
+        workload=workload,
+        name=name,
+        interface=interface,
+        tls=tls,
+        runs=runs or "runs",
+        wait_seconds=parse_duration(wait),
+    )
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def told(run: Path, id: str) -> None:
+        if not as_json:
+            console.print(f"{id} takes part; its events and logs are in {run}", markup=False)
+
+    try:
+        with View() if as_json and not console.is_terminal else view_for(console) as view:
+            summary = join_run(invitation, view, told=told)
+    except KeyboardInterrupt:
+        console.print("left the run; the others go on")
+        raise
+    if as_json:
+        print(json.dumps(summary.to_dict() if summary is not None else {}))
+    elif summary is not None:
+        print_summary(summary)
+    else:
+        console.print("the run was over before this node could train")

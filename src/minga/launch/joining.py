@@ -1,0 +1,153 @@
+"""Taking part in a run of another machine, with one node.
+
+    summary = join_run(Invitation(address="10.0.0.1", port=29600, token=token, data="/data"))
+
+The run's description comes from its coordinator; nothing that is executed does. Workload and data are this machine's
+own, and the coordinator refuses whoever has others than the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from minga.config import build
+from minga.errors import ConfigError, RunStopped
+from minga.experiment import Experiment
+from minga.launch.local import see_through, stop_when_asked
+from minga.launch.processes import Job, processes
+from minga.measure.events import event_files, read_events
+from minga.measure.power import machine_power
+from minga.membership.inquiry import ask
+from minga.membership.interfaces import address_of, interface_towards
+from minga.membership.messages import Description
+from minga.membership.tls import load_tls
+from minga.report.live import View
+from minga.report.summary import Summary, summarise
+from minga.run_directory import log_file, make_run_directory
+from minga.runner import check
+
+__all__ = ["Invitation", "join_run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    """What one has to know and to have to take part."""
+
+    address: str
+    port: int
+    token: str = dataclasses.field(repr=False)
+    data: str | None = None
+    """The directory with data sets on this machine (default: the environment variable MINGA_DATA)."""
+    workload: str | None = None
+    """Where the workload's file is on this machine, if it is somewhere else than where the run was started."""
+    name: str | None = None
+    """Of this node (default: node-N, with a number that nobody has)."""
+    interface: str | None = None
+    """By which to go, and on whose address to listen for data (default: the one that leads to the coordinator)."""
+    tls: str | None = None
+    """The directory of this node's certificate."""
+    runs: str = "runs"
+    """The directory that gets a directory for this node's part of the run."""
+    wait_seconds: float = 10.0
+    """How long to try until somebody answers."""
+
+
+def join_run(
+    invitation: Invitation, view: View | None = None, *, told: Callable[[Path, str], None] = lambda run, id: None
+) -> Summary | None:
+    """Train until the run is over; what this node has seen of it, None if it never came to train.
+
+    `told` gets the directory and the node's id before it begins. SIGTERM and Ctrl-C have the node leave: the others go
+    on, and here `RunStopped` or `KeyboardInterrupt` follows.
+    """
+    view = view or View()
+    tls = load_tls(invitation.tls) if invitation.tls is not None else None
+    own = address_of(invitation.interface) if invitation.interface else interface_towards(invitation.address).address
+    description = ask(
+        invitation.address,
+        invitation.port,
+        invitation.token,
+        tls=tls,
+        source_address=own if invitation.interface else None,
+        timeout_seconds=invitation.wait_seconds,
+    )
+    experiment = _experiment(description, invitation)
+    check(experiment)
+    run = make_run_directory(experiment)
+    id = invitation.name or f"node-{description.number}"
+    told(run, id)
+    job = Job(
+        name=f"rank {description.number}",
+        function="minga.launch.rank:main",
+        arguments={
+            "run": str(run),
+            "ranks": [description.number],
+            "address": own,
+            "hosts": [os.environ.get("MINGA_HOST") or socket.gethostname()],
+            "token": invitation.token,
+            "coordinator": [invitation.address, invitation.port],
+            "id": id,
+            "name": description.run,
+            "interface": invitation.interface,
+            "tls": invitation.tls,
+            "listening": True,
+            "joined": True,
+        },
+        log=str(log_file(run, description.number)),
+    )
+    view.begin(run, f"{experiment.workload}, {id} of {description.run}")
+    interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
+    with machine_power(run, interval_seconds=interval, gpus=gpus):
+        _train(job, run, view.tick)
+    return summarise(run, experiment)
+
+
+def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
+    with stop_when_asked(signal.SIGTERM, signal.SIGINT) as asked:
+        try:
+            with processes([job], run / "logs" / "fork-server.log") as started:
+                see_through(started, run, tick, asked)
+        except RunStopped as stopped:
+            if asked() == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            if asked():
+                raise RunStopped("asked to leave, and has left; the others go on") from None
+            raise RunStopped(_why(run) or str(stopped)) from None
+
+
+def _why(run: Path) -> str:
+    """What a rank that stopped of itself has said last."""
+    words = [event["reason"] for path in event_files(run) for event in read_events(path) if event["event"] == "stopped"]
+    return str(words[-1]) if words else ""
+
+
+def _experiment(description: Description, invitation: Invitation) -> Experiment:
+    """The run's experiment, with what is this machine's own."""
+    text = "\n".join(description.lines)
+    try:
+        experiment = build(Experiment, tomllib.loads(text))
+    except (ConfigError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(
+            f"the description of {description.run} can't be used here: {error}; does this machine have the same "
+            "version of Minga, and the files that it names?"
+        ) from None
+    workload = experiment.workload
+    if invitation.workload is not None:
+        path, _, name = workload.partition(":")
+        given, _, given_name = invitation.workload.partition(":")
+        if not path.endswith(".py"):
+            raise ConfigError(f"the run trains {workload!r}, which is part of Minga; leave --workload out")
+        workload = f"{given}:{given_name or name or 'workload'}"
+    elif ".py" in workload and not Path(workload.partition(":")[0]).expanduser().is_file():
+        raise ConfigError(
+            f"the run trains {workload!r}, and there is no such file here (looked in {Path.cwd()}); copy it to this "
+            "machine, and say where it is with --workload FILE.py"
+        )
+    return dataclasses.replace(experiment, workload=workload, data=invitation.data, runs=invitation.runs)
