@@ -163,7 +163,7 @@ def listening_addresses(of: psutil.Process) -> dict[str, str]:
     owners: dict[str, str] = {}
     for process in of.children(recursive=True):
         try:
-            links = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
+            links = [str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
         except OSError:
             continue
         owners.update({link[8:-1]: process.name() for link in links if link.startswith("socket:[")})

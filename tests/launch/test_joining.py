@@ -127,7 +127,7 @@ def test_a_run_goes_on_from_the_checkpoint_of_one_machine(tmp_path: Path) -> Non
     for process in psutil.Process().children(recursive=True):  # all at once, like a loss of power
         process.kill()
     for part in (host, joined):
-        with pytest.raises(Exception, match="."):
+        with pytest.raises(Exception, match=r"."):
             part.end()
     again = Host(tmp_path / "first", steps=100, resume=next(host.runs.iterdir()))
     other = again.joined_by(tmp_path / "third")
@@ -195,7 +195,7 @@ def test_everything_is_encrypted_with_certificates(tmp_path: Path) -> None:
 
     first, second = make_certificates(tmp_path / "certificates", ["127.0.0.2", "127.0.0.1"])
     host = Host(tmp_path / "first", steps=60, tls=str(first))
-    with pytest.raises((Refused, PeerTimeout), match="TLS|other side ended|can't connect"):
+    with pytest.raises((Refused, PeerTimeout), match=r"TLS|other side ended|can't connect"):
         join_run(host.invitation(tmp_path / "third", wait_seconds=0))
     joined = host.joined_by(tmp_path / "second", tls=str(second), interface="lo")
     assert host.end().steps == joined.end().steps == 60
@@ -216,7 +216,8 @@ def test_addresses_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "words"), [("0.0.0.0", "stands for all addresses"), ("192.0.2.1", "no address of this machine"), ("", "say where")]
+    ("where", "words"),
+    [("0.0.0.0", "stands for all addresses"), ("192.0.2.1", "no address of this machine"), ("", "say where")],
 )
 def test_where_nobody_can_listen(where: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

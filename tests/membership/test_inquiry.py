@@ -18,7 +18,10 @@ TOML = 'workload = "digits"\n\n[training]\nsteps = 3\n'
 
 
 def test_the_description_is_told_to_who_knows_the_token(tmp_path: Path) -> None:
-    with coordinating(make_coordinator(tmp_path, 1, description=TOML)) as where, members(*where, ids=["node-0"]) as them:
+    with (
+        coordinating(make_coordinator(tmp_path, 1, description=TOML)) as where,
+        members(*where, ids=["node-0"]) as them,
+    ):
         join_all(them)
         first, second = ask(*where, TOKEN), ask(*where, TOKEN)
         assert "\n".join(first.lines) + "\n" == TOML
@@ -47,7 +50,10 @@ def test_a_run_that_wants_nobody_else_says_so(tmp_path: Path) -> None:
 
 
 def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tmp_path: Path) -> None:
-    with coordinating(make_coordinator(tmp_path, 1, description=TOML)) as where, members(*where, ids=["node-0"]) as them:
+    with (
+        coordinating(make_coordinator(tmp_path, 1, description=TOML)) as where,
+        members(*where, ids=["node-0"]) as them,
+    ):
         join_all(them)
         number = ask(*where, TOKEN).number
         with data_door() as port:

@@ -38,9 +38,7 @@ def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
     """Every fault with its setting and what is promised; `heartbeat_timeout_seconds`: shorter for a short drill."""
     timeout = heartbeat_timeout_seconds
     plain = Setting(heartbeat_timeout_seconds=timeout)
-    local = Setting(
-        strategy=f"local_sgd:period={_PERIOD}", steps=_steps(60), heartbeat_timeout_seconds=timeout
-    )
+    local = Setting(strategy=f"local_sgd:period={_PERIOD}", steps=_steps(60), heartbeat_timeout_seconds=timeout)
     kept = Setting(options=("--checkpoint-every", f"{_CHECKPOINT_EVERY}steps"))
     lab = {"bandwidth": "100mbit", "heartbeat_timeout_seconds": timeout}
     faults = [

@@ -1,8 +1,8 @@
 """The events of a run that is going on, read as they are written.
 
-    log = EventLog(run / "events"); log.read()
-    log.steps["rank-0"]              # [(time, step), ...]
-    log.of("regrouped")              # with the file's name as "who"
+log = EventLog(run / "events"); log.read()
+log.steps["rank-0"]              # [(time, step), ...]
+log.of("regrouped")              # with the file's name as "who"
 """
 
 from __future__ import annotations

@@ -92,13 +92,7 @@ def lost_steps(log: EventLog, since: float, victims: set[str]) -> float:
     lost = [0.0]
     for events in changes.values():
         first = min(event["time"] for event in events)
-        done = [
-            step
-            for who, steps in log.steps.items()
-            if who not in victims
-            for time, step in steps
-            if time < first
-        ]
+        done = [step for who, steps in log.steps.items() if who not in victims for time, step in steps if time < first]
         again = max(0, max(done, default=0) - events[0]["step"])
         lost.append(again + max(event["owed"] for event in events) / TOTAL_BATCH)
     return max(lost)

@@ -24,7 +24,9 @@ CHECKPOINT_EVERY = 50
 _FIRST_STEP = 60
 
 
-def torchrun_after_a_kill(folder: Path, setting: Setting, dice: random.Random, deadline_seconds: float) -> dict[str, Any]:
+def torchrun_after_a_kill(
+    folder: Path, setting: Setting, dice: random.Random, deadline_seconds: float
+) -> dict[str, Any]:
     """Kill one of its workers; the fields of an `Outcome`."""
     events = folder / "events"
     events.mkdir(parents=True)

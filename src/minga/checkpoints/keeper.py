@@ -56,7 +56,7 @@ class Keeper:
         return self
 
     def put_back_before_meeting(self, strategy: Strategy) -> bool:
-        """Where only one of the ranks has a checkpoint: put it back before it meets the others; whether there is one."""
+        """Where only one rank has a checkpoint: put it back before it meets the others; whether there is one."""
         return False
 
     def before_start(self) -> None:

@@ -34,7 +34,9 @@ def join(
     interface: InterfaceOption = None,
     tls: TlsOption = None,
     runs: RunsOption = None,
-    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long to try until somebody answers.")] = "10s",
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="TIME", help="How long to try until somebody answers.")
+    ] = "10s",
     as_json: JsonOption = False,
 ) -> None:
     """Take part with this machine in a run that was started elsewhere with --listen; also while it trains.
@@ -42,7 +44,7 @@ def join(
     What is trained, and how, comes from there. Workload and data are this machine's own and must be the same. Ctrl-C or
     SIGTERM: this node leaves, and the others go on.
 
-    Exit codes: 0 the run is done, 1 it failed or did not let this node in, 2 something is missing here, 130 and 143 left.
+    Exit codes: 0 the run is done, 1 it failed or refused this node, 2 something is missing here, 130 and 143 left.
 
     Example:
 

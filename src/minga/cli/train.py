@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from minga.cli.execute import execute, print_summary
+from minga.cli.listen import listening_from
 from minga.cli.options import (
     BandwidthOption,
     BatchOption,
@@ -32,7 +33,6 @@ from minga.cli.options import (
     TotalBatchOption,
     experiment_from,
 )
-from minga.cli.listen import listening_from
 from minga.errors import ConfigError
 
 __all__ = ["register"]
@@ -70,7 +70,9 @@ def train(
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."),
+        typer.Option(
+            "--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."
+        ),
     ] = None,
     expect: Annotated[
         int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")

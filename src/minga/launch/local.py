@@ -119,7 +119,7 @@ def see_through(
                 if code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
-                done = done or code == 0 and not coordinator.helper  # others, elsewhere, have come to the end
+                done = done or (code == 0 and not coordinator.helper)  # others, elsewhere, have come to the end
             elif code == 0:
                 done = True
             elif code == _STOPPED:
@@ -147,7 +147,7 @@ def see_through(
 
 @contextlib.contextmanager
 def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
-    """Until the block ends, signals (SIGTERM) ask the run to stop instead of ending this process; which one has come."""
+    """Until the block ends, signals (SIGTERM) ask the run to stop instead of ending this process; which has come."""
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
         yield lambda: 0
         return
