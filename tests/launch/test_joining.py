@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from several_machines import (
 )
 
 from minga import Cluster, Experiment, Training, run
-from minga.errors import ConfigError, PeerTimeout, Refused, RunStopped
+from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
 from minga.launch.joining import join_run
 from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared
 
@@ -222,6 +223,12 @@ def test_addresses_as_people_write_them() -> None:
 def test_where_nobody_can_listen(where: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Listening.at(where)
+
+
+def test_a_port_that_somebody_has(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(PortBusy, match="choose another"):
+            Listening.at(f"127.0.0.1:{other.getsockname()[1]}")
 
 
 def test_experiments_that_can_not_be_shared() -> None:

@@ -39,7 +39,7 @@ class PacedNet(DigitsNet):
             time.sleep(self._pause)
             if self._hungry is not None:
                 _eat_if_told(Path(self._hungry))
-        outputs: Tensor = super().forward(pictures)
+        outputs: Tensor = super().forward(pictures)  # type: ignore[no-untyped-call]
         return outputs
 
 

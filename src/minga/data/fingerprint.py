@@ -36,7 +36,7 @@ def _word(value: Any) -> bytes:
     if isinstance(value, dict):
         return b"{" + b",".join(_word(key) + b":" + _word(each) for key, each in value.items()) + b"}"
     if hasattr(value, "tobytes") and hasattr(value, "shape"):  # numpy
-        return f"{value.dtype}{value.shape}".encode() + value.tobytes()
+        return f"{value.dtype}{value.shape}".encode() + bytes(value.tobytes())
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value).encode()
     return type(value).__qualname__.encode()

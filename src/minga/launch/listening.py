@@ -10,6 +10,7 @@ Without this nothing of a run can be reached from outside: everything is on loop
 from __future__ import annotations
 
 import dataclasses
+import errno
 import ipaddress
 import os
 import socket
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from minga.errors import ConfigError
+from minga.errors import ConfigError, PortBusy
 from minga.experiment import Experiment
 from minga.membership.greeting import check_token, new_token
 from minga.membership.interfaces import address_of, interfaces
@@ -61,7 +62,7 @@ class Listening:
             if address and address != own:
                 raise ConfigError(f"--listen {address} is not the address of {interface}, {own}; give one of the two")
             address = own
-        _check_own(address)
+        _check_own(address, port or 0)
         if tls is not None:
             load_tls(tls)  # for its errors
         if here < 1:
@@ -97,7 +98,7 @@ def parse_address(text: str) -> tuple[str, int | None]:
     return address, int(port) if port else None
 
 
-def _check_own(address: str) -> None:
+def _check_own(address: str, port: int) -> None:
     there = ", ".join(str(interface) for interface in interfaces())
     if not address:
         raise ConfigError(f"say where to listen: --listen ADDRESS[:PORT] or --interface NAME; there are {there}")
@@ -107,10 +108,16 @@ def _check_own(address: str) -> None:
         )
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address, 0))
-        except OSError:
-            raise ConfigError(f"{address} is no address of this machine; there are {there}") from None
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigError(f"{address} is no address of this machine; there are {there}") from None
+            raise PortBusy(
+                f"can't listen on {address}, port {port}: {error.strerror}; choose another, or leave it out"
+            ) from None
 
 
 def find_token(given: str | None, file: Path | None) -> str | None:

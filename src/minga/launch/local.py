@@ -119,6 +119,8 @@ def see_through(
                 if code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
+                elif code not in (0, ABANDONED) and not coordinator.helper:
+                    failed[name] = code
                 done = done or (code == 0 and not coordinator.helper)  # others, elsewhere, have come to the end
             elif code == 0:
                 done = True
