@@ -79,7 +79,7 @@ class Host(Part):
         folder: Path,
         *,
         expect: int = 2,
-        steps: int = 150,
+        steps: int = 80,
         strategy: str = "ring",
         here: int = 1,
         address: str = "127.0.0.2",

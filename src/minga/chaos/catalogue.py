@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from minga.chaos.comings import churn, join
@@ -20,7 +21,7 @@ from minga.chaos.promises import AFTER_A_KILL, Promise, after_silence
 from minga.errors import MingaError
 from minga.experiment import Cluster, Experiment
 
-__all__ = ["TORCHRUN", "catalogue"]
+__all__ = ["TORCHRUN", "catalogue", "short_catalogue"]
 
 _NODES = 4
 _PERIOD = 8
@@ -34,9 +35,19 @@ def _steps(seconds: float) -> int:
     return int(STEPS_A_SECOND * seconds)
 
 
-def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
-    """Every fault with its setting and what is promised; `heartbeat_timeout_seconds`: shorter for a short drill."""
-    timeout = heartbeat_timeout_seconds
+def short_catalogue() -> list[Fault]:
+    """A few faults, done to runs that are as short as they can be."""
+    steps = {"kill-rank-0": _steps(8), "join": _steps(15)}
+    return [
+        dataclasses.replace(fault, setting=dataclasses.replace(fault.setting, steps=steps[fault.name]), trials=1)
+        for fault in catalogue()
+        if fault.name in steps
+    ]
+
+
+def catalogue() -> list[Fault]:
+    """Every fault with its setting and what is promised."""
+    timeout = Setting().heartbeat_timeout_seconds
     plain = Setting(heartbeat_timeout_seconds=timeout)
     local = Setting(strategy=f"local_sgd:period={_PERIOD}", steps=_steps(60), heartbeat_timeout_seconds=timeout)
     kept = Setting(options=("--checkpoint-every", f"{_CHECKPOINT_EVERY}steps"))
@@ -49,7 +60,6 @@ def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
             setting=plain,
             promise=Promise(at_the_end=_NODES - 1),
             trials=3 if rank == 0 else 1,
-            short=rank == 0,
         )
         for rank in range(_NODES)
     ]
@@ -60,7 +70,6 @@ def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
             harm=kill_coordinator,
             setting=plain,
             promise=AFTER_A_KILL,
-            short=True,
         ),
         Fault(
             name="kill-everything",
@@ -140,7 +149,6 @@ def catalogue(heartbeat_timeout_seconds: float = 5.0) -> list[Fault]:
             harm=join,
             setting=Setting(nodes=3, steps=_steps(30), options=(*_LISTEN, "3")),
             promise=Promise(at_the_end=4),
-            short=True,
         ),
         Fault(
             name="churn",

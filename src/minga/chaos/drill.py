@@ -70,7 +70,9 @@ class Drill:
         """The accuracy without a fault, of a run of ordinary length; measured once for each strategy."""
         if setting.strategy not in self._accuracies:
             self._told(f"undisturbed, {setting.strategy}")
-            plain = Setting(strategy=setting.strategy, nodes=min(setting.nodes, 4), seed=setting.seed)
+            ordinary = Setting()
+            steps = min(setting.steps, ordinary.steps)
+            plain = replace(ordinary, strategy=setting.strategy, nodes=min(setting.nodes, 4), steps=steps)
             folder = self._folder / f"undisturbed-{len(self._accuracies)}"
             with Job(folder, plain, deadline_seconds=_UNDISTURBED_SECONDS) as job:
                 assert job.run

@@ -29,8 +29,6 @@ class Fault:
     deadline_seconds: float = 120.0
     """Of a trial; longer is a hang."""
     trials: int = 1
-    short: bool = False
-    """Whether `--short` has it too."""
     needs_lab: bool = False
     unsupported: str = ""
     """Why it can't be survived yet; it is listed, and not tried."""

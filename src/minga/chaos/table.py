@@ -15,7 +15,7 @@ from minga.chaos.outcome import Outcome
 
 __all__ = ["COLUMNS", "Row", "as_document", "as_markdown", "as_table", "rows_of"]
 
-COLUMNS = ("fault", "trials", "survived", "work lost", "recovery", "accuracy", "undisturbed", "promises")
+COLUMNS = ("fault", "trials", "survived", "work lost", "recovery", "accuracy", "without", "promises")
 
 
 @dataclass(frozen=True)

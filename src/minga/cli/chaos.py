@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_SHORT_HEARTBEAT_SECONDS = 2.0
-
 
 def register(application: typer.Typer) -> None:
     application.command("chaos")(chaos)
@@ -48,13 +46,13 @@ def chaos(
 
       minga chaos --only kill-rank-0 --trials 5
     """
-    from minga.chaos.catalogue import TORCHRUN, catalogue
+    from minga.chaos.catalogue import TORCHRUN, catalogue, short_catalogue
     from minga.chaos.drill import Drill
     from minga.chaos.table import as_document, as_markdown, as_table, rows_of
 
-    faults = catalogue(_SHORT_HEARTBEAT_SECONDS) if short else catalogue()
+    faults = short_catalogue() if short else catalogue()
     words = {**{fault.name: fault.words for fault in faults}, TORCHRUN: "kill -9 of a rank, torchrun (for comparison)"}
-    chosen = _chosen(faults, words, only, short=short)
+    chosen = _chosen(faults, words, only)
     if list_them:
         print(json.dumps(words) if as_json else "\n".join(f"{name:22} {text}" for name, text in words.items()))
         return
@@ -85,13 +83,11 @@ def chaos(
         raise typer.Exit(1)
 
 
-def _chosen(faults: list[Fault], words: dict[str, str], only: list[str] | None, *, short: bool) -> list[Fault]:
+def _chosen(faults: list[Fault], words: dict[str, str], only: list[str] | None) -> list[Fault]:
     for name in only or []:
         if name not in words:
             raise unknown("fault", name, words)
-    if only:
-        return [fault for fault in faults if fault.name in only]
-    return [fault for fault in faults if fault.short or not short]
+    return [fault for fault in faults if not only or fault.name in only]
 
 
 def _tell(console: Console, outcome: Outcome) -> None:
