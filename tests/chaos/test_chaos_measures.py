@@ -64,6 +64,17 @@ def test_lines_that_are_still_being_written_are_read_later(tmp_path: Path) -> No
     assert found.last_step == 7
 
 
+def test_a_file_that_was_replaced_is_read_anew_and_broken_lines_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, "rank-0", step(1.0, 1), step(2.0, 2), regrouped(2.5, 2))
+    found = EventLog(tmp_path)
+    found.read()
+    (tmp_path / "new").write_text(json.dumps(step(1.0, 1)) + "\n{cut short\n" + json.dumps(step(3.0, 2)) + "\n")
+    (tmp_path / "new").replace(tmp_path / "rank-0.jsonl")
+    found.read()
+    assert found.steps["rank-0"] == [(1.0, 1), (3.0, 2)]
+    assert found.of("regrouped") == []
+
+
 GOOD = {
     "survived": True,
     "problem": "",

@@ -37,7 +37,7 @@ def _steps(seconds: float) -> int:
 
 def short_catalogue() -> list[Fault]:
     """A few faults, done to runs that are as short as they can be."""
-    steps = {"kill-rank-0": _steps(8), "join": _steps(15)}
+    steps = {"kill-rank-0": _steps(6), "join": _steps(14)}
     return [
         dataclasses.replace(fault, setting=dataclasses.replace(fault.setting, steps=steps[fault.name]), trials=1)
         for fault in catalogue()

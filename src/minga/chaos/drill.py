@@ -63,6 +63,9 @@ class Drill:
         except Hang as hang:
             words = f"hangs: {hang}"
             found = {"fault": fault.name, "trial": trial, "survived": False, "problem": words}
+        except Exception as error:  # of the script, not of the run; the other faults are still to be tried
+            words = f"the drill itself failed: {type(error).__name__}: {error}"
+            found = {"fault": fault.name, "trial": trial, "survived": False, "problem": words}
         seconds = time.monotonic() - began
         return Outcome(**found, seconds=seconds, broken=fault.promise.broken(found))
 

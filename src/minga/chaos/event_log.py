@@ -8,6 +8,7 @@ log.of("regrouped")              # with the file's name as "who"
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ class EventLog:
 
     def __init__(self, *folders: Path) -> None:
         self._folders = dict.fromkeys(folders, "")
-        self._offsets: dict[Path, int] = {}
+        self._read_so_far: dict[Path, tuple[int, int]] = {}
+        """The file itself (its inode), and how much of it."""
         self.steps: dict[str, list[tuple[float, int]]] = {}
         """By the name of the rank's file: when, and which."""
         self.events: list[dict[str, Any]] = []
@@ -38,12 +40,21 @@ class EventLog:
 
     def _read(self, path: Path, who: str) -> None:
         with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
+            inode = os.fstat(file.fileno()).st_ino
+            known, offset = self._read_so_far.get(path, (inode, 0))
+            if known != inode:  # a run that goes on has put another file in its place, without what it forgets
+                offset = 0
+                self.steps.pop(who, None)
+                self.events = [event for event in self.events if event["who"] != who]
+            file.seek(offset)
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+        self._read_so_far[path] = (inode, offset + len(whole))
         for line in whole.splitlines():
-            event = json.loads(line)
+            try:
+                event = json.loads(line)
+            except ValueError:  # cut short by a kill
+                continue
             if event["event"] == "step":
                 self.steps.setdefault(who, []).append((event["time"], event["step"]))
             elif event["event"] not in _UNUSED:

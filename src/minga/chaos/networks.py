@@ -14,7 +14,7 @@ from minga.network import LinkOverride
 
 __all__ = ["cut", "slow_down"]
 
-_FIRST_STEP = 60
+_FIRST_STEP = 30
 
 
 def _lab_of(job: Job) -> registry.Record:
@@ -34,7 +34,7 @@ def cut(hosts: Sequence[str], seconds: float, *, loud: bool = False) -> Harm:
 
     def harm(job: Job, dice: random.Random) -> None:
         lab = _lab_of(job)
-        job.until_step(_FIRST_STEP + dice.randrange(40))
+        job.until_step(_FIRST_STEP + dice.randrange(30))
         cut_hosts(lab, hosts, loud=loud)
         job.harm(*map(_rank_of, hosts))
         job.pass_seconds(seconds)

@@ -22,14 +22,14 @@ __all__ = [
     "stop_for_a_while",
 ]
 
-_FIRST_STEP = 60
+_FIRST_STEP = 30
 # What the group of a rank that is to run out of memory may take on top of what it has.
 _ROOM_BYTES = 64 << 20
 
 
 def _somewhere(job: Job, dice: random.Random) -> None:
     """Not always at the same step: faults don't care where a run is."""
-    job.until_step(_FIRST_STEP + dice.randrange(40))
+    job.until_step(_FIRST_STEP + dice.randrange(30))
 
 
 def kill_rank(rank: int) -> Harm:
@@ -81,8 +81,8 @@ def stop_for_a_while(rank: int, seconds: float) -> Harm:
 
 def kill_everything_and_go_on(job: Job, dice: random.Random) -> None:
     """The launcher, the coordinator, all ranks: as if the machine had lost power. Then `--resume`."""
-    _somewhere(job, dice)
     job.until_event("checkpoint")
+    job.pass_seconds(dice.uniform(0.5, 3))
     ranks = [job.pid(f"rank-{rank}") for rank in range(job.setting.nodes)]
     for pid in [job.main.pid, job.coordinator(), *ranks]:
         with contextlib.suppress(ProcessLookupError):
