@@ -146,6 +146,17 @@ def test_who_is_refused_hears_why(tmp_path: Path) -> None:
     assert host.end().steps == joined.end().steps == 40
 
 
+def test_a_run_that_is_asked_to_stop_stops_everywhere_with_a_checkpoint(tmp_path: Path) -> None:
+    host = Host(tmp_path / "first", steps=5000)
+    joined = host.joined_by(tmp_path / "second")
+    until(lambda: step_of(tmp_path / "second") > 5)
+    os.kill(events(host.runs, "started")[0]["pid"], signal.SIGTERM)
+    with pytest.raises(RunStopped, match="asked to stop"):
+        joined.end()
+    with pytest.raises(RunStopped, match="--resume"):
+        host.end()
+
+
 def test_when_the_run_is_ended_where_it_was_started_others_hear_of_it(tmp_path: Path) -> None:
     host = Host(tmp_path / "first", steps=5000)
     joined = host.joined_by(tmp_path / "second")

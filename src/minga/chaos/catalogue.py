@@ -154,7 +154,7 @@ def catalogue() -> list[Fault]:
             name="churn",
             words="20 % of nodes die and come in a minute, for 5 minutes",
             harm=churn(5, 60),
-            setting=Setting(nodes=5, steps=_steps(345), options=(*_LISTEN, "5")),
+            setting=Setting(nodes=5, steps=_steps(400), options=(*_LISTEN, "5")),
             promise=Promise(ideal=0.9, at_the_end=5),
             deadline_seconds=700,
         ),
