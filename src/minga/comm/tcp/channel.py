@@ -213,7 +213,8 @@ class Channel:
         with self._lock:
             if self._closed:
                 return
-            if self._aborted is None:
+            given_up = self._aborted is not None
+            if not given_up:
                 self._exchange.say_goodbye()
                 links = self._exchange.links.values()
                 while any(link.line and not link.idle for link in links) and time.monotonic() < deadline:
@@ -228,7 +229,8 @@ class Channel:
             self._poller.close()
             self._changed.notify_all()
         for line, idle in lines:
-            if idle:
+            # Who was cut off without a word does not answer: nobody should wait for that before going on with others.
+            if idle and not given_up:
                 line.finish(deadline)
             else:
                 line.close()
