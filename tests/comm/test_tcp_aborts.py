@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -190,3 +191,18 @@ def test_a_process_in_the_middle_of_a_long_message_can_be_given_up() -> None:
                 comm.receive(value, 1)
 
         assert seconds_to_fail(receive_for_ever, "enough") - began < 0.5
+
+
+def test_closing_does_not_wait_for_an_abort_that_another_thread_is_in_the_middle_of() -> None:
+    with beside_child(lambda comm: time.sleep(20)) as (comm, child):
+        os.kill(child, signal.SIGSTOP)
+        try:
+            pending = comm.isend(torch.zeros(20 * LONG), 1)  # more than the kernel takes: it can't come to its end
+            comm._core.reason = "node-1 is gone"  # no channel has heard of it yet
+            began = time.monotonic()
+            comm.close()
+            assert time.monotonic() - began < 1
+            with pytest.raises(PeerLost):
+                pending.wait()
+        finally:
+            os.kill(child, signal.SIGCONT)

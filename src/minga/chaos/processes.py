@@ -110,7 +110,8 @@ def _resume(job: Job) -> None:
     job.go_on()
     resumed = job.until_event("resumed", lambda event: event["time"] > job.harmed)
     job.until_step(int(resumed["step"]) + 1)
-    first = min(time for steps in job.log.steps.values() for time, _ in steps if time > job.harmed)
+    since = float(resumed["time"])
+    first = min(time for steps in job.log.steps.values() for time, _ in steps if time > since)
     job.notes |= {"lost_steps": float(before.last_step - resumed["step"]), "recovery_seconds": first - job.harmed}
 
 
