@@ -115,6 +115,7 @@ class Cell:
                 nodes=self.nodes,
                 network=Network(bandwidth=self.bandwidth * 1e6),
                 pin=True,
+                transport="gloo" if theirs else "tcp",
                 timeout_seconds=30 if theirs else 120,  # how long a start of the hook hangs that has gone wrong
             ),
             training=Training(epochs=self.problem.epochs, total_batch=self.problem.total_batch, seed=self.seed),
