@@ -234,8 +234,7 @@ def note_of(options: argparse.Namespace) -> str:
     return (
         f"{NODES} nodes with a core each against one, same samples, epochs and total batch; medians of up to "
         f"{len(options.seeds)} seeds; training only; speed-up: seconds of one node, measured before and after, over "
-        "the contestant's"
-        + ("; quick: few samples, nothing to conclude from" if options.quick else "")
+        "the contestant's" + ("; quick: few samples, nothing to conclude from" if options.quick else "")
     )
 
 

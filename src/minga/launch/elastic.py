@@ -167,7 +167,7 @@ def train_through_changes(
     """Train to the end, with whoever is there; this process's rank in the last generation."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
     journal: Journal | None = None
-    keeper.may_write = lambda: not seat.member.lost_contact
+    keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
     generation = seat.first_generation(timeout)
     began = recorder.now()
     reason = ""
