@@ -20,7 +20,7 @@ GENERATION = Generation(number=3, members=MEMBERS, secret="0f" * 32)
 def test_it_is_the_same_after_a_journey() -> None:
     assert Generation.from_dict(json.loads(json.dumps(GENERATION.to_dict()))) == GENERATION
     assert GENERATION.rank_of("node-1") == 1
-    with pytest.raises(KeyError, match="node-9.* is not in generation 3: node-0, node-1"):
+    with pytest.raises(KeyError, match=r"node-9.* is not in generation 3: node-0, node-1"):
         GENERATION.rank_of("node-9")
 
 
