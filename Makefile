@@ -11,8 +11,8 @@ demo: environment  ## train the embedded digits on one node and on two, compare,
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
 	$(BIN)/minga report demo/* --out demo/report
 
-test: environment  ## every test, on two cores in a few minutes
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: environment  ## every test but the slow ones, on two cores in less than ten minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: environment  ## style, types
 	$(BIN)/ruff check .
@@ -30,8 +30,9 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
 
-chaos: environment  ## real faults done to real runs, and whether promises are kept (about 25 minutes; docs/faults.md)
+chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results
+	$(BIN)/python -m pytest -m "chaos or slow" -v
 
 environment: .venv/installed
 

@@ -230,7 +230,7 @@ def train_through_changes(
     """Train to the end, with whoever is there; this process's rank in the last generation."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
     journal: Journal | None = None
-    keeper.may_write = lambda: not seat.member.lost_contact
+    keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
     if keeper.put_back_before_meeting(strategy):
         # Whoever has the state hands it to all others when they come together.
         trainee.beginning = Beginning(trainee.replica.step, trainee.order.copy(), 0, 1)

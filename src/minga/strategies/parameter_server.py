@@ -223,6 +223,8 @@ class _Server:
         """Workers whose gradient is not applied yet, and what it counts."""
         self._waiting: set[int] = set()
         self._finished: set[int] = set()
+        self._leaving: set[int] = set()
+        """Workers that were asked to stop, and have."""
         self._asked: dict[int, set[int]] = {}
         """Workers that want a checkpoint of a moment."""
         self.staleness: Counter[int] = Counter()
@@ -237,7 +239,10 @@ class _Server:
             worker = self._next_header()
             kind = float(self._header[0])
             if kind in (_SAVE, _LEAVE):
+                if kind == _LEAVE:
+                    self._leaving.add(worker)
                 self._save(worker, int(self._header[1]), leaving=kind == _LEAVE)
+                self._answer()  # who waits for one that leaves would wait for ever
                 continue
             if kind == _FINISH:
                 self._finished.add(worker)
@@ -282,7 +287,7 @@ class _Server:
 
     def _answer(self) -> None:
         """Give parameters to every waiting worker that is not too far ahead."""
-        active = set(range(self._workers)) - self._finished
+        active = set(range(self._workers)) - self._finished - self._leaving
         slowest = min((self._clock[worker] for worker in active), default=0)
         ready = [worker for worker in sorted(self._waiting) if self._clock[worker] - slowest <= self._strategy.bound]
         if not ready:
