@@ -54,7 +54,7 @@ def test_without_listen_nothing_is_reachable_from_outside(tmp_path: Path) -> Non
     experiment = Experiment(
         workload=f"{file}:workload",
         strategy="ring",  # type: ignore[arg-type]
-        cluster=Cluster(nodes=2),
+        cluster=Cluster(nodes=2, transport="tcp"),
         training=Training(steps=60, total_batch=12),
         runs=str(tmp_path / "runs"),
     )

@@ -200,7 +200,7 @@ def _elastic(strategy: str) -> bool:
         return Experiment(
             workload="digits",
             strategy=strategy,  # type: ignore[arg-type]
-            cluster=Cluster(nodes=3),
+            cluster=Cluster(nodes=3, transport="tcp"),
         ).elastic
     except MingaError:
         return False

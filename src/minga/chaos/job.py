@@ -64,8 +64,8 @@ class Setting:
         """The arguments of `minga train`."""
         words = [f"{paced.__file__}:workload", "--nodes", str(self.nodes), "--strategy", self.strategy]
         words += ["--steps", str(self.steps), "--total-batch", str(TOTAL_BATCH), "--seed", str(self.seed)]
+        words += ["--transport", "tcp", "--heartbeat-timeout", f"{self.heartbeat_timeout_seconds}s"]
         words += ["--set", "training.evaluate_every=0", "--runs", str(runs), "--json"]
-        words += ["--set", f"cluster.heartbeat_timeout_seconds={self.heartbeat_timeout_seconds}"]
         if self.bandwidth is not None:
             words += ["--bandwidth", self.bandwidth]
         return [*words, *self.options]

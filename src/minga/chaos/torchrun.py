@@ -46,7 +46,14 @@ def torchrun_after_a_kill(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, paced.PAUSE_VARIABLE: str(PAUSE_SECONDS), "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                paced.PAUSE_VARIABLE: str(PAUSE_SECONDS),
+                "OMP_NUM_THREADS": "1",
+                # Otherwise gloo finds the addresses of the processes before in a store that outlives them (torch 2.13),
+                # and no restart succeeds.
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            },
         )
         try:
             return _harm(process, EventLog(events), dice, deadline)

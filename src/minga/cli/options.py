@@ -23,8 +23,10 @@ __all__ = [
     "DataOption",
     "DelayOption",
     "EpochsOption",
+    "HeartbeatOption",
     "InterfaceOption",
     "JsonOption",
+    "MinNodesOption",
     "NodesOption",
     "RunsOption",
     "SeedOption",
@@ -34,6 +36,8 @@ __all__ = [
     "TlsOption",
     "TokenFileOption",
     "TotalBatchOption",
+    "TransportOption",
+    "elastic_options",
     "experiment_from",
 ]
 
@@ -81,6 +85,22 @@ CheckpointEveryOption = Annotated[
 CheckpointsOption = Annotated[
     bool | None, typer.Option("--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute.")
 ]
+TransportOption = Annotated[
+    str | None,
+    typer.Option(
+        "--transport", metavar="NAME", help="tcp: when a node is lost, the others go on. gloo (default): the run ends."
+    ),
+]
+MinNodesOption = Annotated[
+    int | None,
+    typer.Option("--min-nodes", metavar="N", help="With fewer workers, those who are left wait for others. Means tcp."),
+]
+HeartbeatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--heartbeat-timeout", metavar="TIME", help="A node that is silent for so long is out; default 5s. Means tcp."
+    ),
+]
 InterfaceOption = Annotated[
     str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
 ]
@@ -119,7 +139,9 @@ def experiment_from(
         table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
     places = {
         "nodes": "cluster.nodes",
+        "transport": "cluster.transport",
         "min_nodes": "cluster.min_nodes",
+        "heartbeat_timeout_seconds": "cluster.heartbeat_timeout_seconds",
         "strategy": "strategy",
         "epochs": "training.epochs",
         "steps": "training.steps",
@@ -150,6 +172,21 @@ def experiment_from(
     if alone:
         _keep_first_host(table.get("cluster", {}))
     return with_codec(build(Experiment, table), codec)
+
+
+def elastic_options(transport: str | None, min_nodes: int | None, heartbeat_timeout: str | None) -> dict[str, Any]:
+    """For `experiment_from`: what is said of runs that lose and gain nodes, which only one transport can do."""
+    from minga.units import parse_duration
+
+    given = {"--min-nodes": min_nodes, "--heartbeat-timeout": heartbeat_timeout}
+    needing = [name for name, value in given.items() if value is not None]
+    if needing and transport not in (None, "tcp"):
+        raise ConfigError(f"{needing[0]} is for runs that lose nodes and go on: --transport tcp, not {transport}")
+    return {
+        "transport": "tcp" if needing else transport,
+        "min_nodes": min_nodes,
+        "heartbeat_timeout_seconds": parse_duration(heartbeat_timeout) if heartbeat_timeout is not None else None,
+    }
 
 
 def _checkpoints(every: str | None, wanted: bool | None) -> dict[str, Any]:

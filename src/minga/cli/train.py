@@ -20,8 +20,10 @@ from minga.cli.options import (
     DataOption,
     DelayOption,
     EpochsOption,
+    HeartbeatOption,
     InterfaceOption,
     JsonOption,
+    MinNodesOption,
     NodesOption,
     RunsOption,
     SeedOption,
@@ -31,6 +33,8 @@ from minga.cli.options import (
     TlsOption,
     TokenFileOption,
     TotalBatchOption,
+    TransportOption,
+    elastic_options,
     experiment_from,
 )
 from minga.errors import ConfigError
@@ -65,9 +69,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run from its last checkpoint.")
     ] = None,
-    min_nodes: Annotated[
-        int | None, typer.Option("--min-nodes", help="With fewer workers, those who are left wait for others.")
-    ] = None,
+    transport: TransportOption = None,
+    min_nodes: MinNodesOption = None,
+    heartbeat_timeout: HeartbeatOption = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +99,8 @@ def train(
 
       minga train experiment.toml --set training.seed=3 --json
 
+      minga train digits --nodes 4 --transport tcp --heartbeat-timeout 3s
+
       minga train digits --listen 10.0.0.1:29600 --expect 4 --min-nodes 2
 
       minga train --resume runs/20260101-120000-digits-ring-4
@@ -111,7 +117,7 @@ def train(
     experiment = experiment_from(
         str(resume / "experiment.toml") if resume is not None else str(workload),
         nodes=nodes if listening is None else expect,
-        min_nodes=min_nodes,
+        **elastic_options(transport, min_nodes, heartbeat_timeout),
         strategy=strategy,
         codec=codec,
         epochs=epochs,
