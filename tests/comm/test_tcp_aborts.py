@@ -196,15 +196,16 @@ def test_a_process_in_the_middle_of_a_long_message_can_be_given_up() -> None:
 
 
 def test_closing_does_not_wait_for_an_abort_that_another_thread_is_in_the_middle_of() -> None:
-    with beside_child(lambda comm: time.sleep(20)) as (comm, child):
-        os.kill(child, signal.SIGSTOP)
-        try:
-            pending = comm.isend(torch.zeros(20 * LONG), 1)  # more than the kernel takes: it can't come to its end
-            comm._core.reason = "node-1 is gone"  # no channel has heard of it yet
-            began = time.monotonic()
-            comm.close()
-            assert time.monotonic() - began < 1
-            with pytest.raises(PeerLost):
-                pending.wait()
-        finally:
-            os.kill(child, signal.SIGCONT)
+    def ask_and_stop(comm: TcpTransport) -> None:
+        comm.ireceive(torch.empty(20 * LONG), 0)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with beside_child(ask_and_stop) as (comm, _):
+        pending = comm.isend(torch.zeros(20 * LONG), 1)  # more than the kernel takes: it can't come to its end
+        time.sleep(0.5)
+        comm._core.reason = "node-1 is gone"  # no channel has heard of it yet
+        began = time.monotonic()
+        comm.close()
+        assert time.monotonic() - began < 1
+        with pytest.raises(PeerLost):
+            pending.wait()

@@ -178,6 +178,9 @@ class _Core:
             return
         self._closed = True
         deadline = time.monotonic() + min(self._seconds, _CLOSING_SECONDS)
+        if self.reason:  # another thread may be in the middle of `abort`, and have come to the first channel only
+            for channel in self.channels:
+                channel.abort(self.reason)
         if self._complete and not self.reason:
             # Without this, a rank with nothing to say could leave while others still connect.
             self.channels[_MAIN].wait_until_settled(deadline)
