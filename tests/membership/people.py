@@ -12,6 +12,7 @@ from typing import Any
 
 from minga.membership.coordinator import Coordinator
 from minga.membership.generation import Generation, MemberInfo, new_incarnation
+from minga.membership.inquiry import Visit
 from minga.membership.member import Member
 from minga.membership.rules import Rules
 
@@ -34,6 +35,10 @@ def quick(expect: int, **fields: Any) -> Rules:
 def make_coordinator(directory: Path, expect: int, **options: Any) -> Coordinator:
     rules = options.pop("rules", None) or quick(expect)
     return Coordinator(directory / "coordinator.json", **{"run": RUN, "token": TOKEN, "rules": rules, **options})
+
+
+def visit(where: tuple[str, int], token: str = TOKEN) -> Visit:
+    return Visit(address=where[0], port=where[1], token=token)
 
 
 @contextlib.contextmanager

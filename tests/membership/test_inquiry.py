@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from people import TOKEN, data_door, info, join_all, make_coordinator, members, quick
+from people import TOKEN, data_door, info, join_all, make_coordinator, members, quick, visit
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.coordinator import coordinating
@@ -23,12 +23,12 @@ def test_the_description_is_told_to_who_knows_the_token(tmp_path: Path) -> None:
         members(*where, ids=["node-0"]) as them,
     ):
         join_all(them)
-        first, second = ask(*where, TOKEN), ask(*where, TOKEN)
+        first, second = ask(visit(where)), ask(visit(where))
         assert "\n".join(first.lines) + "\n" == TOML
         assert first.run == "test-run"
         assert (first.number, second.number) == (1, 2)
         with pytest.raises(Refused, match="token is not that of the run"):
-            ask(*where, "x" * 64, timeout_seconds=0)
+            ask(visit(where, "x" * 64), timeout_seconds=0)
         # Nothing of this has disturbed anybody.
         assert them[0].connected
 
@@ -36,17 +36,17 @@ def test_the_description_is_told_to_who_knows_the_token(tmp_path: Path) -> None:
 def test_before_the_first_member_there_is_nothing_to_tell(tmp_path: Path) -> None:
     with coordinating(make_coordinator(tmp_path, 2, description=TOML)) as where:
         with pytest.raises(PeerTimeout, match="just starting"):
-            ask(*where, TOKEN, timeout_seconds=0)
+            ask(visit(where), timeout_seconds=0)
         with members(*where, ids=["node-0"]) as (first,):
             asking = threading.Thread(target=first._contact.start)
             asking.start()
-            assert ask(*where, TOKEN, timeout_seconds=5).number == 1
+            assert ask(visit(where), timeout_seconds=5).number == 1
             asking.join()
 
 
 def test_a_run_that_wants_nobody_else_says_so(tmp_path: Path) -> None:
     with coordinating(make_coordinator(tmp_path, 1)) as where, pytest.raises(Refused, match="--listen"):
-        ask(*where, TOKEN)
+        ask(visit(where))
 
 
 def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tm
         members(*where, ids=["node-0"]) as them,
     ):
         join_all(them)
-        number = ask(*where, TOKEN).number
+        number = ask(visit(where)).number
         with data_door() as port:
             late = Member(*where, TOKEN, info(f"node-{number}", port=port))
             try:
@@ -69,7 +69,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         pass
     began = time.monotonic()
     with pytest.raises(PeerTimeout, match="nobody listens there"):
-        ask("127.0.0.1", port, TOKEN, timeout_seconds=0.5)
+        ask(visit(("127.0.0.1", port)), timeout_seconds=0.5)
     assert time.monotonic() - began < 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from made_runs import make_run, make_study
 
 from minga.report.dataset.groups import Dataset, Group, make_dataset
 from minga.report.dataset.links import links_of
+from minga.report.dataset.reading import read_run
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.statistics import Spread, differ
 from minga.report.dataset.stragglers import find_straggler
@@ -233,3 +235,15 @@ def test_links_asked_and_measured(tmp_path: Path) -> None:
     rows = links_of(dataset_of(make_run(tmp_path, nodes=2, bandwidth="10mbit", rate_measured=0.9)))
     assert len(rows) == 6
     assert [row.deviation for row in rows if row.quantity == "rate"] == pytest.approx([-0.1] * 4)
+
+
+def test_a_run_that_has_lost_somebody_and_gone_on_is_finished(tmp_path: Path) -> None:
+    run = make_run(tmp_path, nodes=3, own_seconds=6)
+    files = sorted((run / "events").glob("rank-*.jsonl"))
+    lines = [file.read_text().splitlines(keepends=True) for file in files]
+    # Killed: it does not say that it is done.
+    files[2].write_text("".join(line for line in lines[2] if '"finished"' not in line))
+    assert "2 of 3 ranks" in str(read_run(run).problem)
+    time = json.loads(lines[0][-1])["time"]
+    files[0].write_text("".join([*lines[0], json.dumps({"event": "regrouped", "time": time, "ranks": 2}) + "\n"]))
+    assert read_run(run).problem is None

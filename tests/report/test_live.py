@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from minga.report.live import LiveView, PlainView, view_for
+from minga.report.live import LiveView, PlainView, WaitingView, view_for
 
 
 def write_events(run: Path, *, cut_short: bool = False) -> None:
@@ -66,3 +66,25 @@ def test_before_anything_has_happened_nothing_is_shown(tmp_path: Path) -> None:
     view.begin(tmp_path, "digits")
     view.tick()
     assert text_of(screen).count("\n") == 1
+
+
+def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
+    write_events(tmp_path)
+    plain, screen = console(terminal=False), console(terminal=True)
+    quiet = WaitingView(plain)
+    quiet.begin(tmp_path, "digits, 2 nodes, ring")
+    with view_for(screen) as live:
+        assert isinstance(live, LiveView)
+        live.begin(tmp_path, "digits, 2 nodes, ring")
+        for event in (
+            {"event": "waiting", "time": 13.0, "rank": 0, "message": "1 worker is here, at least 2 needed"},
+            {"event": "regrouped", "time": 20.0, "rank": 0, "ranks": 2},
+        ):
+            with (tmp_path / "events" / "rank-0.jsonl").open("a") as file:
+                file.write(json.dumps(event) + "\n")
+            for _ in range(2):
+                quiet.tick()
+                live.tick()
+                live._live.refresh()
+    assert text_of(plain).splitlines() == ["waiting: 1 worker is here, at least 2 needed", "training goes on"]
+    assert "waiting (1 worker is here" in text_of(screen)

@@ -20,12 +20,12 @@ def execute(
     experiment: Experiment, *, quiet: bool, resume: Path | None = None, listening: Listening | None = None
 ) -> Summary:
     """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
-    from minga.report.live import View, view_for
+    from minga.report.live import WaitingView, view_for
     from minga.runner import go_on, run
 
     console = Console(stderr=True)
     try:
-        with View() if quiet and not console.is_terminal else view_for(console) as view:
+        with WaitingView(console) if quiet and not console.is_terminal else view_for(console) as view:
             if resume is not None:
                 return go_on(resume, experiment, view, listening=listening)
             return run(experiment, view, listening=listening)

@@ -52,7 +52,7 @@ def join(
     """
     from minga.launch.joining import Invitation, join_run
     from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
-    from minga.report.live import View, view_for
+    from minga.report.live import WaitingView, view_for
     from minga.units import parse_duration
 
     address, port = parse_address(where)
@@ -80,7 +80,7 @@ def join(
             console.print(f"{id} takes part; its events and logs are in {run}", markup=False)
 
     try:
-        with View() if as_json and not console.is_terminal else view_for(console) as view:
+        with WaitingView(console) if as_json and not console.is_terminal else view_for(console) as view:
             summary = join_run(invitation, view, told=told)
     except KeyboardInterrupt:
         console.print("left the run; the others go on")

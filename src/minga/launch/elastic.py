@@ -56,14 +56,17 @@ class Seat:
         door: DataDoor,
         leaving: Callable[[], bool] = lambda: False,
         patient: bool = False,
+        told: Callable[[str], None] = lambda message: None,
     ) -> None:
         """`leaving`: whether this process was asked to go, while the others go on.
 
-        `patient`: whether it waits for people to start the others, however long that takes.
+        `patient`: whether it waits for people to start the others, however long that takes; `told` hears what it waits
+        for, once.
         """
         self._contact = contact
         self._leaving = leaving
         self._patient = patient
+        self._tell = told
         self._left = False
         self._info = info
         self._transport: TcpTransport | None = None
@@ -79,6 +82,7 @@ class Seat:
         *,
         host: str = "localhost",
         leaving: Callable[[], bool] = lambda: False,
+        told: Callable[[str], None] = lambda message: None,
     ) -> Self:
         """As `arguments` say: address and port of the coordinator, token, id, own address, certificates."""
         tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
@@ -95,7 +99,7 @@ class Seat:
                 address, port, arguments["token"], info, tls, facts, run=arguments.get("name"), source_address=source
             )
 
-        return cls(contact, info, door, leaving, patient=bool(arguments.get("listening")))
+        return cls(contact, info, door, leaving, patient=bool(arguments.get("listening")), told=told)
 
     def __enter__(self) -> Self:
         return self
@@ -154,9 +158,7 @@ class Seat:
                     deadline = time.monotonic() + timeout_seconds
                 elif time.monotonic() > deadline:
                     raise late
-                if self.member.message != told:
-                    told = self.member.message
-                    _log.warning("%s waits: %s", self._info.id, told)
+                told = self._tell_waiting(told)
 
     def leave_if_asked(self) -> None:
         """`RunStopped` if this process was asked to go; the others then form anew."""
@@ -190,9 +192,15 @@ class Seat:
                         f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
                         f"{self.member.message}"
                     ) from None
-                if self.member.message != told:
-                    told = self.member.message
-                    _log.warning("%s waits: %s", self._info.id, told)
+                told = self._tell_waiting(told)
+
+    def _tell_waiting(self, told: str) -> str:
+        """What there is to say, if it is not what was said before."""
+        message = self.member.message
+        if message != told:
+            _log.warning("%s waits: %s", self._info.id, message)
+            self._tell(message)
+        return message
 
     def _come_again(self, refused: Refused) -> Generation:
         """The others have gone on without this process: it comes as a new one."""

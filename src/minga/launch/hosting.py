@@ -155,6 +155,7 @@ def _listening_coordinator(experiment: Experiment, run: Path, listening: Listeni
         "tls": listening.tls,
         "description": experiment.to_toml(),
         "own_nodes": listening.here,
+        "events": str(run / "events"),
         "abandoned_seconds": _ABANDONED_SECONDS,
     }
     return dataclasses.replace(job, arguments={**job.arguments, **more}, helper=False)

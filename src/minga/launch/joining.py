@@ -9,6 +9,7 @@ own, and the coordinator refuses whoever has others than the rest.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import signal
 import socket
@@ -18,22 +19,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.config import build
-from minga.errors import ConfigError, RunStopped
+from minga.errors import ConfigError, MingaError, RunStopped
 from minga.experiment import Experiment
 from minga.launch.local import see_through, stop_when_asked
 from minga.launch.processes import Job, processes
 from minga.measure.events import event_files, read_events
 from minga.measure.power import machine_power
-from minga.membership.inquiry import ask
+from minga.membership.handover import hand_over
+from minga.membership.inquiry import Visit, ask
 from minga.membership.interfaces import address_of, interface_towards
 from minga.membership.messages import Description
 from minga.membership.tls import load_tls
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
-from minga.run_directory import log_file, make_run_directory
+from minga.run_directory import event_file, log_file, make_run_directory
 from minga.runner import check
 
 __all__ = ["Invitation", "join_run"]
+
+_LOG = logging.getLogger("minga.launch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +74,14 @@ def join_run(
     view = view or View()
     tls = load_tls(invitation.tls) if invitation.tls is not None else None
     own = address_of(invitation.interface) if invitation.interface else interface_towards(invitation.address).address
-    description = ask(
-        invitation.address,
-        invitation.port,
-        invitation.token,
+    visit = Visit(
+        address=invitation.address,
+        port=invitation.port,
+        token=invitation.token,
         tls=tls,
         source_address=own if invitation.interface else None,
-        timeout_seconds=invitation.wait_seconds,
     )
+    description = ask(visit, timeout_seconds=invitation.wait_seconds)
     experiment = _experiment(description, invitation)
     check(experiment)
     run = make_run_directory(experiment)
@@ -104,8 +108,11 @@ def join_run(
     )
     view.begin(run, f"{experiment.workload}, {id} of {description.run}")
     interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
-    with machine_power(run, interval_seconds=interval, gpus=gpus):
-        _train(job, run, view.tick)
+    try:
+        with machine_power(run, interval_seconds=interval, gpus=gpus):
+            _train(job, run, view.tick)
+    finally:
+        _hand_over(visit, id, description.number, event_file(run, description.number))
     return summarise(run, experiment)
 
 
@@ -120,6 +127,15 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
             if asked():
                 raise RunStopped("asked to leave, and has left; the others go on") from None
             raise RunStopped(_why(run) or str(stopped)) from None
+
+
+def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
+    """Whatever became of this node: where the run was started they want to know what it did."""
+    try:
+        if file.is_file():
+            hand_over(visit, id=id, number=number, file=file)
+    except (MingaError, OSError) as error:  # that machine may be gone
+        _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)
 
 
 def _why(run: Path) -> str:

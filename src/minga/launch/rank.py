@@ -23,7 +23,7 @@ from minga.experiment import Experiment, load
 from minga.launch.elastic import Seat, train_through_changes
 from minga.launch.hosting import coordinator_file
 from minga.launch.meeting import join_meeting
-from minga.measure.events import Failed, Stopped
+from minga.measure.events import Failed, Stopped, Waiting
 from minga.measure.recorder import Recorder
 from minga.membership.state_file import wait_for_address
 from minga.run_directory import event_file, save_model
@@ -143,10 +143,16 @@ class _Rank:
         if not self._joined:
             seat["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
         host = self._arguments["hosts"][0 if self._joined else self._rank]
-        with Seat.take(seat, self._experiment, trainee, host=host, leaving=self._leaving) as taken:
+        with Seat.take(
+            seat, self._experiment, trainee, host=host, leaving=self._leaving, told=self._tell_waiting
+        ) as taken:
             if self._joined:
                 _leaving_seats.append(taken)
             return train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken)
+
+    def _tell_waiting(self, message: str) -> None:
+        self._recorder.emit(Waiting(time=self._recorder.now(), rank=self._rank, message=message))
+        self._recorder.flush()
 
     def _leaving(self) -> bool:
         """Whether this rank goes while others go on."""

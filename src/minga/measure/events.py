@@ -28,6 +28,7 @@ __all__ = [
     "Started",
     "Stepped",
     "Stopped",
+    "Waiting",
     "event_files",
     "machine_event_file",
     "read_events",
@@ -145,6 +146,15 @@ class Regrouped(Event):
     reason: str
     owed: int = 0
     """Samples whose work is in nobody's model any more; they come next."""
+
+
+@dataclass(kw_only=True)
+class Waiting(Event):
+    """A rank can't train until others are there."""
+
+    event = "waiting"
+    rank: int
+    message: str
 
 
 @dataclass(kw_only=True)

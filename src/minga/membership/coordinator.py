@@ -28,6 +28,7 @@ from minga.errors import ConfigError, ProtocolError
 from minga.membership.entrance import GREETING_SECONDS, Entrance, listen
 from minga.membership.entries import Close, listed
 from minga.membership.greeting import check_token
+from minga.membership.handover import Accounts
 from minga.membership.inquiry import Numbers
 from minga.membership.messages import (
     Announcement,
@@ -36,10 +37,12 @@ from minga.membership.messages import (
     Formed,
     FromCoordinator,
     FromMember,
+    Handover,
     Heartbeat,
     Hello,
     Inquiry,
     Leave,
+    Received,
     Refusal,
     Suspect,
     Waiting,
@@ -60,6 +63,8 @@ _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
 _HANG_UP_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 0.3
+# How long nodes elsewhere that have finished get to hand over what they have written down.
+_HANDOVER_SECONDS = 15.0
 ABANDONED = 75
 """The exit code of a coordinator that everybody has left before the run's end."""
 _log = logging.getLogger("minga.membership.coordinator")
@@ -83,12 +88,14 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
         description: str | None = None,
         own_nodes: int = 1,
+        events: Path | None = None,
         abandoned_seconds: float = float("inf"),
     ) -> None:
         """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's).
 
         `description`: the experiment for those who ask (None: nobody else is wanted), of whose nodes the first
-        `own_nodes` are not for them; `abandoned_seconds`: how long to wait when everybody is gone.
+        `own_nodes` are not for them; `events`: the folder for what they write down, at their end;
+        `abandoned_seconds`: how long to wait when everybody is gone.
         """
         self._state_file = state_file
         self._run, self._token, self._rules, self._tls, self._clock = run, token, rules, tls, clock
@@ -97,6 +104,7 @@ class Coordinator:
         self._numbers = itertools.count(1)
         self._description, self._own_nodes, self._node_numbers = description, own_nodes, Numbers()
         self._abandoned_seconds = abandoned_seconds
+        self._accounts = Accounts(events, own_nodes=own_nodes) if events is not None else None
         self.abandoned = False
         """Whether it has ended because everybody was gone."""
         self._connections: dict[int, Connection] = {}
@@ -204,16 +212,21 @@ class Coordinator:
                 self.abandoned = True
                 return
         _log.info("all members have finished")
+        deadline = time.monotonic() + _HANDOVER_SECONDS
+        while self._accounts is not None and (missing := self._accounts.missing(self._roster.state.finished)):
+            if time.monotonic() > deadline:
+                _log.warning("no events came from %s; they are on their own machines", listed(missing))
+                break
+            await asyncio.sleep(_TICK_SECONDS)
 
     async def _welcome(self, connection: Connection) -> None:
         """Somebody knows the token: hear who it is, then listen to it until one side ends the connection."""
         connection.longest = LONGEST_FRAME
         asked = False
         try:
-            async with asyncio.timeout(self._greeting_seconds):
-                while isinstance(hello := from_dict(await connection.receive()), Inquiry):
-                    connection.send(to_dict(self._describe()))
-                    asked = True
+            while isinstance(hello := await self._first_word(connection), Inquiry | Handover):
+                connection.send(to_dict(self._answer(hello, connection)))
+                asked = True
             if not isinstance(hello, Hello):
                 raise ProtocolError(f"the first message should be a hello, not {type(hello).__name__.lower()}")
         except (OSError, TimeoutError, ProtocolError) as error:
@@ -237,6 +250,25 @@ class Coordinator:
         self._act()
         await self._listen_to(link, peer, connection)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _first_word(self, connection: Connection) -> FromMember | FromCoordinator:
+        async with asyncio.timeout(self._greeting_seconds):
+            return from_dict(await connection.receive())
+
+    def _answer(self, word: Inquiry | Handover, visitor: Connection) -> FromCoordinator:
+        """To somebody who knows the token and is no member."""
+        if isinstance(word, Inquiry):
+            return self._describe()
+        if self._accounts is None:
+            return Refusal(reason=f"the run {self._run} has nobody elsewhere")
+        try:
+            self._accounts.take(word)
+        except OSError as error:
+            _log.error("can't keep the events of %s: %s", word.id, error)
+            return Refusal(reason=f"the events can't be kept: {error.strerror or error}")
+        if word.last:
+            _log.info("%s (%s) has handed over its events", word.id, visitor.peer)
+        return Received()
 
     def _describe(self) -> FromCoordinator:
         """The answer to who asks what this run is about."""
@@ -363,7 +395,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     """A process that is the coordinator until the run is over or it is ended; the exit code.
 
     `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node), description (TOML),
-    own_nodes, abandoned_seconds; all but the first two have defaults.
+    own_nodes, events (folder), abandoned_seconds; all but the first two have defaults.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     coordinator = Coordinator(
@@ -377,6 +409,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
         description=arguments.get("description"),
         own_nodes=arguments.get("own_nodes", 1),
+        events=Path(arguments["events"]) if arguments.get("events") else None,
         abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
     )
     signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())

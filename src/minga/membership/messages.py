@@ -22,11 +22,13 @@ __all__ = [
     "Formed",
     "FromCoordinator",
     "FromMember",
+    "Handover",
     "Heartbeat",
     "Hello",
     "Inquiry",
     "Interrupted",
     "Leave",
+    "Received",
     "Refusal",
     "Suspect",
     "Waiting",
@@ -64,6 +66,27 @@ class Description:
     """A node's number that nobody has at the moment."""
     lines: tuple[str, ...]
     """The experiment, as TOML."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handover:
+    """A visitor that has trained on another machine brings what it has written down, or a part of it."""
+
+    id: str
+    number: int
+    """As in its description."""
+    boot: str
+    """Of its machine: who has another one has another clock."""
+    clock: float
+    """What that clock says."""
+    packed: tuple[str, ...]
+    """Whole lines of JSON: compressed by zlib, in base64, cut up."""
+    last: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """The answer to a handover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +179,8 @@ class Refusal:
     reason: str
 
 
-FromMember = Hello | Inquiry | Heartbeat | Formed | Suspect | Leave
-FromCoordinator = Welcome | Description | Alive | Announcement | Interrupted | Waiting | Ended | Refusal
+FromMember = Hello | Inquiry | Handover | Heartbeat | Formed | Suspect | Leave
+FromCoordinator = Welcome | Description | Received | Alive | Announcement | Interrupted | Waiting | Ended | Refusal
 
 _KINDS: dict[str, type[Any]] = {cls.__name__.lower(): cls for cls in (*FromMember.__args__, *FromCoordinator.__args__)}
 

@@ -52,6 +52,9 @@ class Follower:
         self.ranks: dict[int, RankState] = {}
         self.evaluations: list[dict[str, Any]] = []
         self.started: dict[str, Any] | None = None
+        self.waiting = ""
+        """What those who can't go on wait for, in words; empty when they train."""
+        self._waiting_since = 0.0
         self.damaged_lines = 0
         """Lines that are no event; they are passed over."""
 
@@ -72,9 +75,14 @@ class Follower:
     def _take(self, rank: int, event: dict[str, Any]) -> None:
         state = self.ranks.setdefault(rank, RankState(rank))
         before, state.last_time = state.last_time, event["time"]
+        if event["event"] in ("started", "regrouped") and event["time"] > self._waiting_since:
+            self.waiting = ""
         match event["event"]:
             case "resumed":
                 state.first_time += event["time"] - before  # nobody trained between the two
+            case "waiting":
+                self.waiting, self._waiting_since = event["message"], event["time"]
+                state.last_time = before  # nothing was done until then
             case "started":
                 state.first_time = event["time"]
                 self.started = self.started or event

@@ -16,7 +16,7 @@ from minga.report.follow import Follower
 from minga.report.numbers import percent, size
 from minga.report.rank_table import rank_table
 
-__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "headline", "view_for"]
+__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "view_for"]
 
 _PLAIN_SECONDS = 5.0
 
@@ -67,7 +67,9 @@ class RunPanel:
         if follower is None:
             return
         follower.read()
-        if follower.ranks:
+        if follower.waiting:
+            self._progress.update(self._task, description=f"{self._title}: waiting ({follower.waiting})")
+        elif follower.ranks:
             progress = max(state.progress for state in follower.ranks.values())
             self._progress.update(self._task, completed=progress, description=self._title)
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
@@ -107,25 +109,46 @@ class LiveView(OnScreen):
         self._panel.tick()
 
 
-class PlainView(View):
-    """A line at each evaluation, and every few seconds between them."""
+class WaitingView(View):
+    """Says nothing but what a run waits for, when it does."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._follower: Follower | None = None
-        self._told = 0
-        self._last = time.monotonic()
+        self._waited = ""
 
     def begin(self, run: Path, title: str) -> None:
         self._follower = Follower(run)
-        self._told = 0
-        self._console.print(f"{title}: starting; events in {run}", highlight=False, soft_wrap=True)
 
     def tick(self) -> None:
         follower = self._follower
         if follower is None:
             return
         follower.read()
+        if follower.waiting != self._waited:
+            self._waited = follower.waiting
+            words = f"waiting: {self._waited}" if self._waited else "training goes on"
+            self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+
+
+class PlainView(WaitingView):
+    """A line at each evaluation, and every few seconds between them."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._told = 0
+        self._last = time.monotonic()
+
+    def begin(self, run: Path, title: str) -> None:
+        super().begin(run, title)
+        self._told = 0
+        self._console.print(f"{title}: starting; events in {run}", highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        super().tick()
+        follower = self._follower
+        if follower is None or follower.waiting:
+            return
         news = len(follower.evaluations) > self._told or time.monotonic() - self._last > _PLAIN_SECONDS
         if follower.ranks and news:
             self._told = len(follower.evaluations)
@@ -141,7 +164,8 @@ def view_for(console: Console) -> View:
 def headline(follower: Follower) -> Text:
     """Where a run is, in one line."""
     states = follower.ranks.values()
-    worker = follower.ranks.get(0)
+    # The one that is furthest: where ranks may die, the first one need not be there any more.
+    worker = max(states, key=lambda state: (state.steps, -state.rank), default=None)
     parts = []
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")

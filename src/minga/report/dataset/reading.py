@@ -167,7 +167,7 @@ def _lines(path: Path, run: Run) -> Iterator[dict[str, Any]]:
 def _read_events(run: Run) -> None:
     files = event_files(run.directory)
     began: float | None = None
-    ranks, finished = 0, set()
+    ranks, changed, finished = 0, 0.0, set()
     for path in files:
         rank = int(path.stem.removeprefix("rank-"))
         evaluating = idle = last = 0.0
@@ -176,11 +176,11 @@ def _read_events(run: Run) -> None:
                 kind = event["event"]
                 if kind == "resumed":  # nobody trained since the event before it
                     idle += event["time"] - last
-                    ranks = event["ranks"]
                 last = event["time"]
+                if kind in ("started", "resumed", "regrouped") and event["time"] >= changed:
+                    ranks, changed = event["ranks"], event["time"]
                 if kind == "started":
                     began = event["time"] if began is None else began
-                    ranks = event["ranks"]
                 elif kind == "failed" and not (run.problem and event["consequence"]):
                     run.problem = f"rank {event['rank']} failed at step {event['step']}: {event['message']}"
                 elif kind == "finished":
@@ -197,7 +197,9 @@ def _read_events(run: Run) -> None:
                 run.damaged_lines += 1
     if not files or began is None:
         run.problem = run.problem or "it has no events: it never began to train"
-    elif run.problem is None and len(finished) < ranks:
+    elif len(finished) >= ranks:  # whoever failed before, or was killed: the others have gone on
+        run.problem = None
+    elif run.problem is None:
         run.problem = f"it is not finished: {len(finished)} of {ranks} ranks say that they are done"
     machine = run.directory / "events" / "machine.jsonl"
     if began is not None and machine.is_file():

@@ -1,0 +1,138 @@
+"""What a node on another machine has written down goes to the machine where the run was started, at its end.
+
+    hand_over(visit, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")      # there
+    accounts = Accounts(run / "events", own_nodes=1); accounts.take(handover)            # here
+
+So that the run's directory, its summary and its report have everybody. It comes in parts that are as short as all
+frames, from who knows the token; nothing but lines of JSON is taken. Machines have different clocks: times are shifted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from minga.errors import ProtocolError, Refused
+from minga.membership.inquiry import Visit
+from minga.membership.messages import Handover, Received, Refusal, from_dict, to_dict
+from minga.membership.strict import LONGEST_TEXT, shown
+
+__all__ = ["Accounts", "hand_over"]
+
+# Of lines, before they are packed; a frame has at most a mebibyte.
+_PART_BYTES = 1 << 19
+_LONGEST_LINE = 1 << 16
+_MOST_BYTES = 1 << 30
+_MOST_NODES = 100_000
+_ANSWER_SECONDS = 5.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def hand_over(visit: Visit, *, id: str, number: int, file: Path) -> None:
+    """Send a file of events; `MingaError` or `OSError` if nobody takes it."""
+    asyncio.run(_hand_over(visit, id, number, file))
+
+
+async def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
+    async with visit.connected() as connection:
+        parts = list(_parts(file))
+        for place, part in enumerate(parts):
+            text = base64.b64encode(zlib.compress(part)).decode("ascii")
+            handover = Handover(
+                id=id,
+                number=number,
+                boot=_boot(),
+                clock=time.perf_counter(),
+                packed=tuple(text[begin : begin + LONGEST_TEXT] for begin in range(0, len(text), LONGEST_TEXT)),
+                last=place == len(parts) - 1,
+            )
+            connection.send(to_dict(handover))
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = from_dict(await connection.receive())
+            if isinstance(answer, Refusal):
+                raise Refused(answer.reason)
+            if not isinstance(answer, Received):
+                raise ProtocolError(f"the answer to a handover can't be {type(answer).__name__.lower()!r}")
+
+
+def _parts(file: Path) -> Iterator[bytes]:
+    """Whole lines, some at a time; at least one part, so that the other side knows that there is nothing more."""
+    part = bytearray()
+    with file.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n") or len(line) > _LONGEST_LINE:  # cut short by a kill, or no line of ours
+                continue
+            if part and len(part) + len(line) > _PART_BYTES:
+                yield bytes(part)
+                part.clear()
+            part += line
+    yield bytes(part)
+
+
+def _boot() -> str:
+    """The same on all processes that share a clock."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+class Accounts:
+    """Where a run was started: files of events of nodes elsewhere, beside those of the nodes here."""
+
+    def __init__(self, folder: Path, *, own_nodes: int) -> None:
+        """`own_nodes`: the first of them are here, and write their files themselves."""
+        self._folder = folder
+        self._own_nodes = own_nodes
+        self._bytes = 0
+        self.complete: set[str] = set()
+        """Ids of nodes that have handed over everything."""
+
+    def take(self, handover: Handover) -> None:
+        """Add to the node's file; `ProtocolError` for what is no events."""
+        if not self._own_nodes <= handover.number < _MOST_NODES:
+            raise ProtocolError(f"events of node {handover.number} are not taken from others")
+        shift = 0.0 if handover.boot == _boot() != "unknown" else time.perf_counter() - handover.clock
+        lines = [_event(line, shift) for line in _unpack(handover).splitlines()]
+        content = "".join(lines)
+        self._bytes += len(content)
+        if self._bytes > _MOST_BYTES:
+            raise ProtocolError(f"more than {_MOST_BYTES} bytes of events are not taken")
+        with (self._folder / f"rank-{handover.number}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(content)
+        if handover.last:
+            self.complete.add(handover.id)
+
+    def missing(self, finished: set[str]) -> set[str]:
+        """Who has finished elsewhere, and is expected to hand over its events soon."""
+        own = {f"node-{number}" for number in range(self._own_nodes)}
+        return finished - own - self.complete
+
+
+def _unpack(handover: Handover) -> str:
+    try:
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(base64.b64decode("".join(handover.packed), validate=True), 2 * _PART_BYTES)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ProtocolError(f"a part of more than {2 * _PART_BYTES} bytes of events, or one that was cut short")
+        return content.decode("utf-8")
+    except (binascii.Error, zlib.error, UnicodeDecodeError) as error:
+        raise ProtocolError(f"events that can't be unpacked: {shown(str(error))}") from None
+
+
+def _event(line: str, shift: float) -> str:
+    """The line, on this machine's clock."""
+    try:
+        event = json.loads(line)
+        if not isinstance(event, dict) or not isinstance(event["event"], str):
+            raise ValueError("no object with an event's name")
+        event["time"] = float(event["time"]) + shift
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"a line that is no event: {shown(line)} ({shown(str(error))})") from None
+    return (json.dumps(event) if shift else line) + "\n"
