@@ -10,7 +10,8 @@
         ├── CheckpointError          no checkpoint can be gone on from
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
-        │   └── PeerTimeout          another rank did not answer before the deadline
+        │   ├── PeerTimeout          another rank did not answer before the deadline
+        │   └── PeerWrong            another rank sent what can't be
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
@@ -36,6 +37,7 @@ __all__ = [
     "MingaError",
     "PeerLost",
     "PeerTimeout",
+    "PeerWrong",
     "PortBusy",
     "ProtocolError",
     "RankFailed",
@@ -95,6 +97,10 @@ class PeerLost(RunError):
 
 class PeerTimeout(PeerLost):
     """Another rank did not answer before the deadline."""
+
+
+class PeerWrong(PeerLost):
+    """Another rank sent what can't be: nothing of it is used, and those who agree on that go on without it."""
 
 
 class ProtocolError(RunError):

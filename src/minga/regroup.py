@@ -19,7 +19,7 @@ from torch import Tensor
 from minga.checkpoints.state import TrainingState, put_back, take
 from minga.comm.transport import Transport
 from minga.data.order import left_out
-from minga.errors import ProtocolError
+from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
 from minga.trainee import Beginning, Trainee
 
@@ -61,7 +61,10 @@ def regroup(trainee: Trainee, strategy: Strategy, comm: Transport) -> int | None
         _settle(trainee, beginning)
         _lead(trainee, strategy, comm, behind)
     else:
-        _follow(trainee, strategy, comm, leader, behind=comm.rank in behind)
+        try:
+            _follow(trainee, strategy, comm, leader, behind=comm.rank in behind)
+        except ProtocolError as error:
+            raise PeerWrong(f"rank {leader} sent what can't be: {error}", rank=leader) from None
     return replica.step
 
 
@@ -83,6 +86,13 @@ def _settle(trainee: Trainee, beginning: Beginning) -> None:
     order.owed = owed + order.owed
     trainee.order.go_to(order.position())
     replica.step = replica.applied = last
+    _begin_here(trainee)
+
+
+def _begin_here(trainee: Trainee) -> None:
+    """All samples until here are in the parameters or owed; should ranks form anew before training, this holds."""
+    trainee.beginning = Beginning(trainee.replica.step, trainee.order.copy(), 0, 1)
+    trainee.replica.heard = None
 
 
 def _lead(trainee: Trainee, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
@@ -103,23 +113,30 @@ def _lead(trainee: Trainee, strategy: Strategy, comm: Transport, behind: list[in
 
 def _follow(trainee: Trainee, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
     replica = trainee.replica
-    _forget(trainee)
-    told = json.loads(_receive(comm, leader, _LONGEST_WORD))
-    if behind:
-        blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20))
-        put_back(TrainingState.from_bytes(blob, trainee), trainee, strategy, shared_only=True)
+    word = _receive(comm, leader, _LONGEST_WORD)
+    blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20)) if behind else b""
     try:
-        trainee.order.go_to(told["order"])
-        replica.step = replica.applied = int(told["step"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"rank {leader} told a position that can't be: {error}") from None
+        told = json.loads(word)
+        order = trainee.order.copy()
+        order.go_to(told["order"])
+        step = int(told["step"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"it told a position that can't be: {error}") from None
+    state = TrainingState.from_bytes(blob, trainee) if behind else None
+    # Until here nothing has changed: should the leader die, this rank may have to lead, and knows whose samples it has.
+    _forget(trainee)
+    if state is not None:
+        put_back(state, trainee, strategy, shared_only=True)
+    trainee.order.go_to(order.position())
+    replica.step = replica.applied = step
+    _begin_here(trainee)
 
 
 def _receive(comm: Transport, source: int, longest: int) -> bytes:
     length = torch.empty(1, dtype=torch.int64)
     comm.receive(length, source)
     if not 0 <= int(length) <= longest:
-        raise ProtocolError(f"rank {source} wants to send {int(length):,} bytes; at most {longest:,} are expected")
+        raise ProtocolError(f"it wants to send {int(length):,} bytes; at most {longest:,} are expected")
     content = torch.empty(int(length), dtype=torch.uint8)
     comm.receive(content, source)
     return content.numpy().tobytes()

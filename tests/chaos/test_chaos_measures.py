@@ -10,6 +10,7 @@ import pytest
 
 from minga.chaos.catalogue import catalogue, short_catalogue
 from minga.chaos.event_log import EventLog
+from minga.chaos.figure import draw
 from minga.chaos.outcome import Outcome, longest_pause, lost_steps
 from minga.chaos.promises import Promise
 from minga.chaos.table import COLUMNS, as_document, as_markdown, rows_of
@@ -125,8 +126,13 @@ def test_the_table_has_a_line_for_each_fault_and_says_what_was_broken() -> None:
     text = as_markdown([first, second], "minga chaos")
     assert text.count("\n") == 6
     assert all(name in text for name in COLUMNS)
-    assert as_document(outcomes, seed=0, command="minga chaos")["kept"] is False
-    assert as_document(outcomes[::2], seed=0, command="minga chaos")["kept"] is True
+    faults = {"a": {"words": "the first", "promised": Promise().to_dict()}, "b": {"words": "b", "promised": {}}}
+    assert as_document(outcomes, faults, seed=0, command="minga chaos")["kept"] is False
+    document = as_document(outcomes[::2], faults, seed=0, command="minga chaos")
+    assert document["kept"] is True
+    assert document["faults"]["a"]["promised"]["recovery_seconds"] == 2
+    picture = draw(json.loads(json.dumps(document)))
+    assert "the first" in picture and "0.5 s" in picture
 
 
 def test_every_fault_has_a_name_of_its_own_and_the_short_drill_has_some() -> None:

@@ -159,9 +159,9 @@ def digests(*runs: Path) -> set[str]:
 
 
 def listening_addresses(of: psutil.Process) -> dict[str, str]:
-    """By address and port: the names of processes below this one that listen there, from /proc."""
+    """By address and port: the names of this process and those below it that listen there, from /proc."""
     owners: dict[str, str] = {}
-    for process in of.children(recursive=True):
+    for process in [of, *of.children(recursive=True)]:
         try:
             links = [str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
         except OSError:

@@ -102,7 +102,7 @@ def test_messages_survive_the_wire_and_strangers_do_not() -> None:
         Announcement(generation=GENERATION, position=Hello(info=info("a")).position, survivors=("a",), reason="why"),
     ):
         assert from_dict(decode(encode(to_dict(message))[4:])) == message
-    with pytest.raises(ProtocolError, match="unknown kind of message 'nonsense'; known: hello, heartbeat"):
+    with pytest.raises(ProtocolError, match="unknown kind of message 'nonsense'; known: hello, inquiry"):
         from_dict({"kind": "nonsense"})
     with pytest.raises(ProtocolError, match="missing 'finished'"):
         from_dict({"kind": "leave"})

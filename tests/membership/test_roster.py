@@ -687,3 +687,42 @@ def test_a_coordinator_that_was_stopped_does_not_blame_the_members() -> None:
 def test_rules_that_can_not_work(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Rules(**fields)
+
+
+# Nonsense
+
+
+def accuse(play: Play, accuser: str, suspect: str) -> None:
+    number = play.roster.state.number
+    word = Suspect(generation=number, id=suspect, why="it sent 3 bytes", broken=True, wrong=True)
+    play.roster.suspect(play.now, play.links[accuser], word)
+    play.deliver()
+
+
+def test_who_sent_most_others_what_can_not_be_is_out_for_good() -> None:
+    play = started(4)
+    accuse(play, "node-0", "node-2")
+    assert play.generation.number == 1  # one of three may be wrong itself
+    accuse(play, "node-1", "node-2")
+    play.pass_time(0.3)
+    assert play.ids == ["node-0", "node-1", "node-3"]
+    assert "node-2 sent what can't be, says node-0 (it sent 3 bytes)" in play.last("node-2", Refusal).reason
+    assert "for good" in play.come("node-2")[-1].reason
+
+
+def test_who_sends_one_other_member_nonsense_again_and_again_is_out() -> None:
+    play = started(4)
+    for number in (1, 2, 3):
+        assert play.generation.number == number
+        accuse(play, "node-2", "node-1")  # as it would: who is accused is not believed
+        accuse(play, "node-3", "node-2")
+        play.pass_time(1)
+        play.form()
+    assert play.ids == ["node-0", "node-1", "node-3"]
+
+
+def test_a_single_voice_does_not_put_anybody_out() -> None:
+    play = started(4)
+    accuse(play, "node-3", "node-0")
+    play.pass_time(1)
+    assert play.ids == ["node-0", "node-1", "node-2", "node-3"]

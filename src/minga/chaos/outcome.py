@@ -55,7 +55,7 @@ def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | No
     """The fields of an `Outcome`; what the fault's own script has noted stands above it."""
     log = job.log
     ends = log.of("finished")
-    digests = {end["digest"] for end in ends}
+    digests = {end["digest"] for end in ends if end["who"] in log.steps}  # servers have a part each
     evaluated = sorted(log.of("evaluated"), key=lambda event: float(event["time"]))
     found: dict[str, Any] = {
         "fault": fault,
@@ -66,7 +66,7 @@ def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | No
         "recovery_seconds": longest_pause(log, job.harmed, job.victims),
         "accuracy": evaluated[-1]["metrics"]["accuracy"] if evaluated else None,
         "undisturbed": undisturbed,
-        "identical": len(digests) == 1 if ends else None,
+        "identical": len(digests) == 1 if digests else None,
         "finished": len(ends),
     }
     return {**found, **job.notes}

@@ -6,7 +6,7 @@ broken = Promise(recovery_seconds=2).broken(outcome)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 __all__ = ["AFTER_A_KILL", "Promise", "after_silence"]
@@ -28,6 +28,10 @@ class Promise:
     """Of the steps that were done in the same time before."""
     at_the_end: int = 1
     """How many come to the end, at least."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is promised, without what is not."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
     def broken(self, found: Mapping[str, Any]) -> list[str]:
         """In words; empty if all was kept."""

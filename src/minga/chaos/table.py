@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
@@ -86,13 +87,18 @@ def as_markdown(rows: Sequence[Row], command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_document(outcomes: Sequence[Outcome], *, seed: int, command: str) -> dict[str, Any]:
-    """Everything, for machines."""
+def as_document(
+    outcomes: Sequence[Outcome], faults: Mapping[str, Mapping[str, Any]], *, seed: int, command: str
+) -> dict[str, Any]:
+    """Everything, for machines; `faults`: for each name what people call it (`words`) and what is `promised`."""
+    tried = dict.fromkeys(outcome.fault for outcome in outcomes)
     return {
         "command": command,
         "version": minga.__version__,
         "machine": platform.platform(),
+        "cores": os.cpu_count(),
         "seed": seed,
         "kept": not any(outcome.broken for outcome in outcomes),
+        "faults": {name: dict(faults[name]) for name in tried},
         "outcomes": [outcome.to_dict() for outcome in outcomes],
     }

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from minga.cli.options import JsonOption
-from minga.errors import unknown
+from minga.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from minga.chaos.fault import Fault
     from minga.chaos.outcome import Outcome
 
 __all__ = ["register"]
+
+# In a file nobody minds a long line; in a column of four letters nobody can read.
+_WIDE = 160
 
 
 def register(application: typer.Typer) -> None:
@@ -32,7 +35,7 @@ def chaos(
     trials: Annotated[int | None, typer.Option(min=1, help="Of each fault; default: its own number.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides when and to whom it happens.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where chaos.json and chaos.md go; default: nowhere.")
+        Path | None, typer.Option(metavar="DIR", help="Where chaos.json, .md and .svg go; default: nowhere.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the runs stay; default: they don't.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="Only tell which faults there are.")] = False,
@@ -51,7 +54,9 @@ def chaos(
     from minga.chaos.table import as_document, as_markdown, as_table, rows_of
 
     faults = short_catalogue() if short else catalogue()
-    words = {**{fault.name: fault.words for fault in faults}, TORCHRUN: "kill -9 of a rank, torchrun (for comparison)"}
+    told = {fault.name: {"words": fault.words, "promised": fault.promise.to_dict()} for fault in faults}
+    told[TORCHRUN] = {"words": "kill -9 of a rank, torchrun (for comparison)", "promised": {}}
+    words = {name: str(each["words"]) for name, each in told.items()}
     chosen = _chosen(faults, words, only)
     if list_them:
         print(json.dumps(words) if as_json else "\n".join(f"{name:22} {text}" for name, text in words.items()))
@@ -70,17 +75,28 @@ def chaos(
     command = " ".join(["minga chaos", *(["--short"] if short else []), *(f"--only {name}" for name in only or [])])
     command += f" --seed {seed}" + (f" --trials {trials}" if trials else "")
     rows = rows_of(outcomes, words)
-    document = as_document(outcomes, seed=seed, command=command)
+    document = as_document(outcomes, told, seed=seed, command=command)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "chaos.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         (out / "chaos.md").write_text(as_markdown(rows, command), encoding="utf-8")
+        _draw(console, document, out / "chaos.svg")
     if as_json:
         print(json.dumps(document))
     else:
-        Console().print(as_table(rows))
+        screen = Console()
+        Console(width=None if screen.is_terminal else _WIDE).print(as_table(rows))
     if not document["kept"]:
         raise typer.Exit(1)
+
+
+def _draw(console: Console, document: dict[str, Any], file: Path) -> None:
+    from minga.chaos.figure import draw
+
+    try:
+        file.write_text(draw(document), encoding="utf-8")
+    except UsageError as error:  # the table says the same
+        console.print(f"no figure: {error}", markup=False)
 
 
 def _chosen(faults: list[Fault], words: dict[str, str], only: list[str] | None) -> list[Fault]:

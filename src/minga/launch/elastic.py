@@ -24,7 +24,7 @@ from minga.checkpoints.state import layout_hash
 from minga.comm.tcp import DataDoor, TcpTransport, Tls
 from minga.comm.traced import TracedTransport
 from minga.data.fingerprint import fingerprint
-from minga.errors import PeerLost, PeerTimeout, Refused, RunStopped
+from minga.errors import PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
 from minga.experiment import Experiment
 from minga.journal import Journal
 from minga.measure.recorder import Recorder
@@ -175,7 +175,8 @@ class Seat:
         """After `lost`: the next generation, and whether this process is in it as before (or as new)."""
         self.leave_if_asked()
         if lost.rank is not None:
-            self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True)
+            wrong = isinstance(lost, PeerWrong)
+            self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True, wrong=wrong)
         alone_since = time.monotonic()
         told = ""
         while True:

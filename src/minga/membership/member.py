@@ -173,9 +173,12 @@ class Member:
         """Where in the data this member is. Costs nothing: the next heartbeat has it."""
         self._position = Position(step=step, epoch=epoch, offset=offset)
 
-    def suspect(self, rank: int, why: str, *, generation: int | None = None, broken: bool = False) -> None:
+    def suspect(
+        self, rank: int, why: str, *, generation: int | None = None, broken: bool = False, wrong: bool = False
+    ) -> None:
         """A rank did not answer; `broken`: its connection broke, so that all form anew, with it or without.
 
+        `wrong`: it sent what can't be; if most of the others say so, it is out.
         `generation`: the number of the one that `rank` is of (default: the latest); of an old one it is old news.
         """
         with self._changed:
@@ -183,7 +186,8 @@ class Member:
             if latest is None or generation not in (None, latest.number):
                 return
             why = "".join(character for character in why if character.isprintable())[:200]
-            suspect = Suspect(generation=latest.number, id=latest.members[rank].id, why=why, broken=broken)
+            id = latest.members[rank].id
+            suspect = Suspect(generation=latest.number, id=id, why=why, broken=broken, wrong=wrong)
             self._suspicions[suspect.id] = suspect
         self._contact.send(suspect)
 

@@ -114,6 +114,8 @@ class Suspect:
     why: str
     broken: bool = False
     """Whether a connection broke or was refused, rather than that no answer came."""
+    wrong: bool = False
+    """Whether it sent what can't be."""
 
 
 @dataclass(frozen=True, kw_only=True)

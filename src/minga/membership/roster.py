@@ -31,6 +31,8 @@ class Roster(Succession):
 
     def objection(self, hello: Hello) -> str:
         """Why somebody can't take part; empty if it can. Changes nothing."""
+        if hello.info.id in self.banned:
+            return f"{hello.info.id} is out of this run for good: {self.banned[hello.info.id]}"
         known = self.members.get(hello.info.id) or self.waiting.get(hello.info.id)
         there = len(self.members) + len(self.waiting)
         return objection(self.rules, self.state, hello, known, there)
@@ -121,7 +123,9 @@ class Roster(Succession):
         if accuser is None or accuser.info.id not in self.members or accused is None or accused is accuser:
             return
         if suspect.generation == self.state.number:
-            self.suspicions.add(now, suspect.id, accuser.info.id, suspect.why, broken=suspect.broken)
+            self.suspicions.add(
+                now, suspect.id, accuser.info.id, suspect.why, broken=suspect.broken, wrong=suspect.wrong
+            )
             if accused.link is None:
                 grace = self.rules.return_seconds if accused.restored else self.rules.reconnect_seconds
                 accused.deadline = min(accused.deadline, now + grace)

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 
 from minga.membership.admission import natural
 from minga.membership.entries import Close, Entry, Tell, listed
@@ -24,6 +25,8 @@ __all__ = ["Succession"]
 # Ticks come ten times a second. A longer pause means that this process stood still, not that members were silent.
 _PAUSE_SECONDS = 1.0
 _MOST_REMEMBERED = 4096
+# So often may somebody send one other member what can't be; most of the others need to say it only once.
+_MOST_WRONGS = 3
 
 
 class Succession:
@@ -50,6 +53,10 @@ class Succession:
         """Why the generation is over; empty while it is not."""
         self._told_interruption = False
         self._dismissed: dict[int, str] = {}
+        self._wrongs: Counter[str] = Counter()
+        """By incarnation: in how many generations others have said that it sent what can't be."""
+        self.banned: dict[str, str] = {}
+        """Ids that are out for this, and why: what can't be would come again."""
         self._settled = now
         self._last = self._announced = self._messaged = now
         if self.state.generation is not None:
@@ -137,10 +144,16 @@ class Succession:
         if self._losses:
             return
         rules, suspicions, formed = self.rules, self.suspicions, self.state.formed
+        for suspect, accusers in suspicions.wrong().items():
+            if 2 * len(accusers) > len(self.members) - 1:
+                self._ban(suspect, accusers)
+        if self._losses:
+            return
         here = {id: entry for id, entry in self.members.items() if entry.link is not None}
         # By then the connection of a dead process to the coordinator has ended too.
         for id, by, why in suspicions.broken(now - 2 * rules.reconnect_seconds):
             if formed and id in here and by in here:
+                self._count_wrongs()
                 self.interrupt(f"{by} lost its connection to {id} ({why})")
                 return
         stalled = set()
@@ -154,6 +167,22 @@ class Succession:
             entry = self.members[id]
             if self._can_do_without([entry]):
                 self.put_out(entry, why, silent=True)
+
+    def _count_wrongs(self) -> None:
+        """Before all form anew: whose nonsense it is because of, once too often."""
+        for id, by in self.suspicions.wrong().items():
+            if (entry := self.members.get(id)) is not None:
+                self._wrongs[entry.info.incarnation] += 1
+                if self._wrongs[entry.info.incarnation] >= _MOST_WRONGS:
+                    self._ban(id, by)
+
+    def _ban(self, id: str, by: Mapping[str, str]) -> None:
+        entry = self.members.get(id)
+        if entry is not None and self._can_do_without([entry]):
+            accuser = min(by)
+            reason = f"{id} sent what can't be, says {accuser} ({by[accuser]})"
+            self.banned[id] = reason
+            self.put_out(entry, reason, silent=True)
 
     def _can_do_without(self, leaving: Collection[Entry]) -> bool:
         """Whether the others may go on, and one of them has the state."""

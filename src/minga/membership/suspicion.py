@@ -23,13 +23,18 @@ class Suspicions:
         self._since: dict[str, float] = {}
         self._accusers: dict[str, dict[str, str]] = {}
         self._broken: dict[tuple[str, str], float] = {}
+        self._wrong: set[tuple[str, str]] = set()
 
-    def add(self, now: float, suspect: str, accuser: str, why: str, *, broken: bool = False) -> None:
-        """`broken`: a connection broke or was refused, rather than that no answer came."""
+    def add(
+        self, now: float, suspect: str, accuser: str, why: str, *, broken: bool = False, wrong: bool = False
+    ) -> None:
+        """`broken`: a connection broke or was refused, rather than that no answer came; `wrong`: nonsense came."""
         self._since.setdefault(suspect, now)
         self._accusers.setdefault(suspect, {}).setdefault(accuser, why[:_LONGEST_REASON])
         if broken:
             self._broken.setdefault((suspect, accuser), now)
+        if wrong:
+            self._wrong.add((suspect, accuser))
 
     def shift(self, seconds: float) -> None:
         """Nobody could say anything for so long."""
@@ -39,6 +44,15 @@ class Suspicions:
     def broken(self, until: float) -> list[tuple[str, str, str]]:
         """Suspect, accuser and why, of connections that broke not later than `until`."""
         return [(id, by, self._accusers[id][by]) for (id, by), moment in self._broken.items() if moment <= until]
+
+    def wrong(self) -> dict[str, dict[str, str]]:
+        """Who sent what can't be: who says so and what it was. Who is said to have done so itself is not believed."""
+        accused = {suspect for suspect, _ in self._wrong}
+        found: dict[str, dict[str, str]] = {}
+        for suspect, accuser in self._wrong:
+            if accuser not in accused:
+                found.setdefault(suspect, {})[accuser] = self._accusers[suspect][accuser]
+        return found
 
     def verdict(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> list[tuple[str, str]]:
         """Who is to go and why, by suspicions that are at least as old as `until`."""

@@ -14,7 +14,7 @@ from minga.comm.tcp.line import READ, WRITE, Line
 from minga.comm.tcp.link import Link, cost
 from minga.comm.tcp.mailbox import Landing, Mailbox, Nonsense
 from minga.comm.tcp.operation import Operation
-from minga.errors import PeerLost
+from minga.errors import PeerLost, PeerWrong
 
 __all__ = ["Exchange"]
 
@@ -123,7 +123,7 @@ class Exchange:
                 if link.progress == before:
                     break
         except Nonsense as error:
-            self._break(link, str(error))
+            self._distrust(link, error)
         except OSError as error:
             self._end(link, error)
         else:
@@ -163,7 +163,7 @@ class Exchange:
         try:
             link.resume()
         except Nonsense as error:
-            self._break(link, str(error))
+            self._distrust(link, error)
         else:
             self._settle(link)
 
@@ -197,6 +197,9 @@ class Exchange:
 
     def _break(self, link: Link, what: str) -> None:
         self._part(link, PeerLost(f"rank {self.rank}: {what}", rank=link.rank), alarming=True)
+
+    def _distrust(self, link: Link, nonsense: Nonsense) -> None:
+        self._part(link, PeerWrong(f"rank {self.rank}: {nonsense}", rank=link.rank), alarming=True)
 
     def _part(self, link: Link, error: PeerLost, *, alarming: bool) -> None:
         """`alarming`: who waits for anybody is told too; not so when a rank leaves because it is done."""

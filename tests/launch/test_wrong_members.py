@@ -1,0 +1,93 @@
+"""Members that know the token and send what can't be: put out with a line in the log, and the run is unharmed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from several_machines import Host, digests, events, step_of, until
+from torch import nn
+
+from minga import Experiment, Training
+from minga.checkpoints.state import take
+from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.threads import ThreadWorld
+from minga.errors import PeerLost, Refused
+from minga.membership.generation import MemberInfo, new_incarnation
+from minga.membership.member import Member
+from minga.strategies import AllReduce
+from minga.testing.problems import blobs, sgd_with_momentum
+from minga.trainee import build_trainee
+from minga.workload import Workload
+
+pytestmark = pytest.mark.chaos
+
+
+def state_of(change: Callable[[nn.Module], nn.Module]) -> bytes:
+    """The state of a model that is like that of the run but for `change`."""
+    import dataclasses
+
+    workload: Workload = blobs(optimizer=sgd_with_momentum)
+    workload = dataclasses.replace(workload, model=lambda: change(blobs().model()))
+    trainee = build_trainee(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
+    comm = ThreadWorld(1).transport(0)
+    AllReduce().start(trainee.replica, comm)
+    return take(trainee, AllReduce(), comm, shared_only=True).to_bytes()
+
+
+def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
+    """Join as one that is far ahead of all others, and hand them this state; the coordinator's last word."""
+    facts = json.loads((run / "coordinator.json").read_text())["roster"]["facts"]
+    with DataDoor("127.0.0.1") as door:
+        info = MemberInfo(id=id, incarnation=new_incarnation(), address="127.0.0.1", port=door.port)
+        member = Member(*host.address, host.listening.token, info, facts=facts, run=run.name)
+        try:
+            generation = member.join(30)
+            rank = generation.rank_of(id)
+            comm = TcpTransport(generation, rank, door, 20)
+            try:
+                comm.wait_until_connected()
+                member.formed(generation.number)
+                table = [torch.empty(3, dtype=torch.int64) for _ in generation.members]
+                table[rank] = torch.tensor([1, 1_000_000, 7])
+                comm.all_gather(table)
+                position = {"epoch": 0, "offset": 0, "samples": len(blobs().train), "owed": []}
+                word = json.dumps({"step": 1_000_000, "order": position, "carried": {}}).encode()
+                for other in range(rank):
+                    for content in (word, blob):
+                        comm.send(torch.tensor([len(content)]), other)
+                        comm.send(torch.frombuffer(bytearray(content), dtype=torch.uint8), other)
+                member.wait_for_generation(generation.number, 20)
+            except PeerLost:  # they hang up
+                member.wait_for_generation(generation.number, 20)
+            finally:
+                comm.abort("done")
+                comm.close()
+            return "it is still in"
+        except Refused as refused:
+            return str(refused)
+        finally:
+            member.close()
+
+
+def test_wrong_shapes_wrong_types_and_garbage(tmp_path: Path) -> None:
+    wrong = {
+        "shapes": state_of(lambda model: nn.Sequential(model, nn.Linear(3, 3)).double()),
+        "types": state_of(lambda model: model.float()),
+        "garbage": b"\xff" * 1000,
+    }
+    host = Host(tmp_path / "first", expect=2, here=2, steps=1500)
+    run = until(lambda: next(iter(host.runs.glob("*")), None))
+    until(lambda: step_of(host.runs) > 5)
+    for id, blob in wrong.items():
+        before = step_of(host.runs)
+        assert "sent what can't be" in pretend(host, run, id, blob)
+        until(lambda before=before: step_of(host.runs) > before + 5)
+    log = (run / "logs" / "coordinator.log").read_text()
+    assert all(f"out: {id} sent what can't be" in log for id in wrong)
+    assert {event["ranks"] for event in events(host.runs, "regrouped")} <= {2, 3}
+    assert host.end().steps == 1500
+    assert len(digests(host.runs)) == 1
