@@ -51,7 +51,7 @@ def test_a_file_arrives_as_it_is_without_what_was_cut_short(tmp_path: Path, monk
 
 
 def test_times_of_another_machine_are_on_this_ones_clock(tmp_path: Path) -> None:
-    accounts = Accounts(tmp_path, own_nodes=1)
+    accounts = Accounts(tmp_path, own=[0])
     now = time.perf_counter()
     accounts.take(a_handover((line(7, when=990.0) + "\n").encode(), clock=1000.0))
     event = json.loads((tmp_path / "rank-1.jsonl").read_text())
@@ -76,7 +76,7 @@ def test_times_of_another_machine_are_on_this_ones_clock(tmp_path: Path) -> None
 )
 def test_what_is_no_events_is_refused(tmp_path: Path, wrong: Handover, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        Accounts(tmp_path, own_nodes=1).take(wrong)
+        Accounts(tmp_path, own=[0]).take(wrong)
     assert not any(tmp_path.iterdir())
 
 

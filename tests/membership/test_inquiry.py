@@ -96,5 +96,6 @@ def test_a_coordinator_that_everybody_has_left_gives_up(tmp_path: Path) -> None:
 
 def test_numbers_are_the_lowest_that_nobody_has() -> None:
     numbers = Numbers()
-    assert [numbers.next(0.0, 1, ["node-0", "node-2", "mine"]) for _ in range(3)] == [1, 3, 4]
-    assert numbers.next(1000.0, 1, ["node-0"]) == 1  # those who asked and never came
+    assert [numbers.next(0.0, [0, 5], ["node-0", "node-2", "mine"]) for _ in range(3)] == [1, 3, 4]
+    assert numbers.next(0.0, [0, 5], ["node-2"]) == 6
+    assert numbers.next(1000.0, [0], ["node-0"]) == 1  # those who asked and never came

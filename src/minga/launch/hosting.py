@@ -154,7 +154,7 @@ def _listening_coordinator(experiment: Experiment, run: Path, listening: Listeni
         "port": listening.port,
         "tls": listening.tls,
         "description": experiment.to_toml(),
-        "own_nodes": listening.here,
+        "own": [*range(listening.here), *range(experiment.cluster.nodes, experiment.ranks)],  # servers are here too
         "events": str(run / "events"),
         "abandoned_seconds": _ABANDONED_SECONDS,
     }

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +87,14 @@ class Coordinator:
         greeting_seconds: float = GREETING_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         description: str | None = None,
-        own_nodes: int = 1,
+        own: Collection[int] = (0,),
         events: Path | None = None,
         abandoned_seconds: float = float("inf"),
     ) -> None:
         """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's).
 
-        `description`: the experiment for those who ask (None: nobody else is wanted), of whose nodes the first
-        `own_nodes` are not for them; `events`: the folder for what they write down, at their end;
+        `description`: the experiment for those who ask (None: nobody else is wanted); `own`: numbers of nodes that are
+        not for them; `events`: the folder for what they write down, at their end;
         `abandoned_seconds`: how long to wait when everybody is gone.
         """
         self._state_file = state_file
@@ -102,9 +102,9 @@ class Coordinator:
         self._facts = dict(facts) if facts is not None else None
         self._address, self._port, self._greeting_seconds = address, port, greeting_seconds
         self._numbers = itertools.count(1)
-        self._description, self._own_nodes, self._node_numbers = description, own_nodes, Numbers()
+        self._description, self._own, self._node_numbers = description, frozenset(own), Numbers()
         self._abandoned_seconds = abandoned_seconds
-        self._accounts = Accounts(events, own_nodes=own_nodes) if events is not None else None
+        self._accounts = Accounts(events, own=own) if events is not None else None
         self.abandoned = False
         """Whether it has ended because everybody was gone."""
         self._connections: dict[int, Connection] = {}
@@ -282,7 +282,7 @@ class Coordinator:
         here = (*roster.members, *roster.waiting)
         return Description(
             run=self._run,
-            number=self._node_numbers.next(self._clock(), self._own_nodes, here),
+            number=self._node_numbers.next(self._clock(), self._own, here),
             lines=tuple(self._description.splitlines()),
         )
 
@@ -395,7 +395,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     """A process that is the coordinator until the run is over or it is ended; the exit code.
 
     `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node), description (TOML),
-    own_nodes, events (folder), abandoned_seconds; all but the first two have defaults.
+    own, events (folder), abandoned_seconds; all but the first two have defaults.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     coordinator = Coordinator(
@@ -408,7 +408,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         port=arguments.get("port", 0),
         tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
         description=arguments.get("description"),
-        own_nodes=arguments.get("own_nodes", 1),
+        own=arguments.get("own", (0,)),
         events=Path(arguments["events"]) if arguments.get("events") else None,
         abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
     )

@@ -1,7 +1,7 @@
 """What a node on another machine has written down goes to the machine where the run was started, at its end.
 
     hand_over(visit, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")      # there
-    accounts = Accounts(run / "events", own_nodes=1); accounts.take(handover)            # here
+    accounts = Accounts(run / "events", own=[0]); accounts.take(handover)            # here
 
 So that the run's directory, its summary and its report have everybody. It comes in parts that are as short as all
 frames, from who knows the token; nothing but lines of JSON is taken. Machines have different clocks: times are shifted.
@@ -15,7 +15,7 @@ import binascii
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from minga.errors import ProtocolError, Refused
@@ -86,17 +86,17 @@ def _boot() -> str:
 class Accounts:
     """Where a run was started: files of events of nodes elsewhere, beside those of the nodes here."""
 
-    def __init__(self, folder: Path, *, own_nodes: int) -> None:
-        """`own_nodes`: the first of them are here, and write their files themselves."""
+    def __init__(self, folder: Path, *, own: Collection[int]) -> None:
+        """`own`: numbers of nodes that are here, and write their files themselves."""
         self._folder = folder
-        self._own_nodes = own_nodes
+        self._own = frozenset(own)
         self._bytes = 0
         self.complete: set[str] = set()
         """Ids of nodes that have handed over everything."""
 
     def take(self, handover: Handover) -> None:
         """Add to the node's file; `ProtocolError` for what is no events."""
-        if not self._own_nodes <= handover.number < _MOST_NODES:
+        if handover.number in self._own or handover.number >= _MOST_NODES:
             raise ProtocolError(f"events of node {handover.number} are not taken from others")
         shift = 0.0 if handover.boot == _boot() != "unknown" else time.perf_counter() - handover.clock
         lines = [_event(line, shift) for line in _unpack(handover).splitlines()]
@@ -111,7 +111,7 @@ class Accounts:
 
     def missing(self, finished: set[str]) -> set[str]:
         """Who has finished elsewhere, and is expected to hand over its events soon."""
-        own = {f"node-{number}" for number in range(self._own_nodes)}
+        own = {f"node-{number}" for number in self._own}
         return finished - own - self.complete
 
 

@@ -15,7 +15,7 @@ import errno
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
 
 from minga.errors import PeerTimeout, ProtocolError, Refused
@@ -116,10 +116,10 @@ class Numbers:
     def __init__(self) -> None:
         self._given: dict[int, float] = {}
 
-    def next(self, now: float, first: int, ids: Iterable[str]) -> int:
-        """One from `first` on; `ids`: who is in the run or waits to be."""
+    def next(self, now: float, own: Collection[int], ids: Iterable[str]) -> int:
+        """`own`: those that are never given away; `ids`: who is in the run or waits to be."""
         self._given = {number: when for number, when in self._given.items() if now - when < _RESERVED_SECONDS}
-        taken = {int(match[1]) for id in ids if (match := _NUMBERED.fullmatch(id))} | self._given.keys()
-        number = next(number for number in range(first, first + len(taken) + 1) if number not in taken)
+        taken = {int(match[1]) for id in ids if (match := _NUMBERED.fullmatch(id))} | self._given.keys() | set(own)
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
         self._given[number] = now
         return number
