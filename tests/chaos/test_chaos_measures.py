@@ -76,6 +76,17 @@ def test_a_file_that_was_replaced_is_read_anew_and_broken_lines_are_passed_over(
     assert found.of("regrouped") == []
 
 
+def test_what_a_node_that_joined_has_handed_over_does_not_count_twice(tmp_path: Path) -> None:
+    write(tmp_path / "run", "rank-0", step(1.0, 1))
+    write(tmp_path / "joined", "rank-4", step(1.0, 1), regrouped(2.0, 1))
+    found = EventLog(tmp_path / "run")
+    found.add(tmp_path / "joined", "joined-1/")
+    write(tmp_path / "run", "rank-4", step(1.0, 1), regrouped(2.0, 1))
+    found.read()
+    assert set(found.steps) == {"rank-0", "joined-1/rank-4"}
+    assert len(found.of("regrouped")) == 1
+
+
 GOOD = {
     "survived": True,
     "problem": "",

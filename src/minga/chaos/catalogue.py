@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
+from minga.chaos import unacknowledged
 from minga.chaos.comings import churn, join
-from minga.chaos.fault import Fault, Harm
-from minga.chaos.job import STEPS_A_SECOND, Job, Setting
+from minga.chaos.fault import Fault
+from minga.chaos.job import STEPS_A_SECOND, Setting
 from minga.chaos.networks import cut, slow_down
 from minga.chaos.processes import (
     kill_coordinator,
     kill_everything_and_go_on,
     kill_rank,
+    kill_server,
+    kill_unacknowledged,
     out_of_memory,
     stop_and_go_on,
     stop_for_a_while,
@@ -168,36 +170,40 @@ def catalogue() -> list[Fault]:
 
 
 def _with_servers(timeout: float) -> list[Fault]:
-    """Parameter servers; until they survive, they are listed as what is missing."""
+    """Parameter servers: in step, and not; a server that is killed is started again by the launcher."""
+    nodes, servers = 3, 2
+    modes = {mode: f"ps:mode={mode},servers={servers}" for mode in ("sync", "ssp", "async")}
     found = []
-    for mode in ("sync", "async"):
-        strategy = f"ps:mode={mode},servers=2"
-        missing = "" if _elastic(strategy) else "not supported yet"
-        nodes = 3
-        setting = Setting(strategy=strategy, nodes=nodes, heartbeat_timeout_seconds=timeout)
-        for what, rank in (("worker", 1), ("server", nodes)):
-            found.append(
-                Fault(
-                    name=f"ps-{mode}-kill-{what}",
-                    words=f"kill -9 of a {what}, parameter servers ({mode})",
-                    harm=_kill(rank, worker=what == "worker"),
-                    setting=setting,
-                    promise=Promise(identical=False, at_the_end=nodes - 1),
-                    unsupported=missing,
-                )
-            )
-    return found
-
-
-def _kill(rank: int, *, worker: bool) -> Harm:
-    kill = kill_rank(rank)
-
-    def harm(job: Job, dice: random.Random) -> None:
-        kill(job, dice)
-        if not worker:
-            job.until_event("regrouped", lambda event: bool(event["time"] > job.harmed))
-
-    return harm
+    for name, words, mode, harm, at_the_end in (
+        ("kill-server", "kill -9 of a parameter server (sync)", "sync", kill_server(nodes), nodes),
+        ("kill-server-async", "kill -9 of a parameter server (async)", "async", kill_server(nodes), nodes),
+        ("kill-worker-of-servers", "kill -9 of a worker of parameter servers (async)", "async", kill_rank(1), nodes - 1),
+        (
+            "kill-unacknowledged",
+            "kill -9 of a worker whose update was sent and not acknowledged (async)",
+            "async",
+            kill_unacknowledged(1),
+            nodes - 1,
+        ),
+    ):
+        setting = Setting(
+            file=str(unacknowledged.__file__), strategy=modes[mode], nodes=nodes, heartbeat_timeout_seconds=timeout
+        )
+        promise = Promise(identical=mode == "sync", at_the_end=at_the_end + servers)
+        found.append(Fault(name=name, words=words, harm=harm, setting=setting, promise=promise))
+    setting = Setting(strategy=modes["ssp"], nodes=nodes, steps=_steps(60), heartbeat_timeout_seconds=timeout)
+    found.append(
+        Fault(
+            name="stop-ssp",
+            words="SIGSTOP for 30 s, parameter servers (ssp)",
+            harm=stop_for_a_while(1, 30),
+            setting=setting,
+            promise=after_silence(timeout, identical=False, at_the_end=nodes + servers),
+            deadline_seconds=180,
+        )
+    )
+    missing = "" if _elastic(modes["sync"]) and unacknowledged.POSSIBLE else "not supported yet"
+    return [dataclasses.replace(fault, unsupported=missing) for fault in found]
 
 
 def _elastic(strategy: str) -> bool:

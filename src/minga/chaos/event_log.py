@@ -34,9 +34,15 @@ class EventLog:
         self._folders[folder] = prefix
 
     def read(self) -> None:
-        for folder, prefix in self._folders.items():
-            for path in sorted(folder.glob("rank-*.jsonl")):
-                self._read(path, prefix + path.stem)
+        paths = {
+            path: prefix + path.stem
+            for folder, prefix in self._folders.items()
+            for path in sorted(folder.glob("rank-*.jsonl"))
+        }
+        joined = {path.name for path, who in paths.items() if who != path.stem}
+        for path, who in paths.items():
+            if who != path.stem or path.name not in joined:  # who has joined hands over a copy at its end
+                self._read(path, who)
 
     def _read(self, path: Path, who: str) -> None:
         with path.open("rb") as file:

@@ -25,7 +25,7 @@ from typing import IO, Any, Self
 
 import psutil  # type: ignore[import-untyped]
 
-from minga.chaos import paced
+from minga.chaos import paced, unacknowledged
 from minga.chaos.event_log import EventLog
 from minga.errors import MingaError
 
@@ -50,6 +50,8 @@ class Spoiled(MingaError):
 class Setting:
     """What is trained while the fault happens."""
 
+    file: str = str(paced.__file__)
+    """With the workload."""
     strategy: str = "ring"
     nodes: int = 4
     steps: int = 20 * STEPS_A_SECOND
@@ -62,7 +64,7 @@ class Setting:
 
     def words(self, runs: Path) -> list[str]:
         """The arguments of `minga train`."""
-        words = [f"{paced.__file__}:workload", "--nodes", str(self.nodes), "--strategy", self.strategy]
+        words = [f"{self.file}:workload", "--nodes", str(self.nodes), "--strategy", self.strategy]
         words += ["--steps", str(self.steps), "--total-batch", str(TOTAL_BATCH), "--seed", str(self.seed)]
         words += ["--transport", "tcp", "--heartbeat-timeout", f"{self.heartbeat_timeout_seconds}s"]
         words += ["--set", "training.evaluate_every=0", "--runs", str(runs), "--json"]
@@ -87,6 +89,8 @@ class Job:
         self.notes: dict[str, Any] = {}
         """What the fault's own script has found out; it stands above what is measured from outside."""
         self.hungry = folder / "hungry"
+        """Has the id of a process that is to eat up its memory; `deadly`: of one that dies at a certain point."""
+        self.deadly = folder / "deadly"
         self._runs = folder / "runs"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._files: list[IO[bytes]] = []
@@ -124,6 +128,7 @@ class Job:
                 **os.environ,
                 paced.PAUSE_VARIABLE: str(PAUSE_SECONDS),
                 paced.HUNGRY_VARIABLE: str(self.hungry),
+                unacknowledged.DEADLY_VARIABLE: str(self.deadly),
                 **({"MINGA_TOKEN": token} if token is not None else {}),
             },
         )

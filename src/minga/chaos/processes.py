@@ -17,6 +17,8 @@ __all__ = [
     "kill_coordinator",
     "kill_everything_and_go_on",
     "kill_rank",
+    "kill_server",
+    "kill_unacknowledged",
     "out_of_memory",
     "stop_and_go_on",
     "stop_for_a_while",
@@ -38,6 +40,35 @@ def kill_rank(rank: int) -> Harm:
         _somewhere(job, dice)
         job.kill(pid)
         job.harm(f"rank-{rank}")
+
+    return harm
+
+
+def kill_server(rank: int) -> Harm:
+    """It is started again, and workers wait for it."""
+
+    def harm(job: Job, dice: random.Random) -> None:
+        who = f"rank-{rank}"
+        pid = job.pid(who)
+        _somewhere(job, dice)
+        job.kill(pid)
+        job.harm(who)
+        job.until_event("regrouped", lambda event: bool(event["time"] > job.harmed))
+
+    return harm
+
+
+def kill_unacknowledged(rank: int) -> Harm:
+    """A worker dies when its update is sent, and before it has an answer."""
+
+    def harm(job: Job, dice: random.Random) -> None:
+        who = f"rank-{rank}"
+        pid = job.pid(who)
+        _somewhere(job, dice)
+        job.deadly.write_text(str(pid), encoding="ascii")
+        while _lives(pid):
+            job.pass_seconds(0.02)
+        job.harm(who)
 
     return harm
 
