@@ -150,6 +150,7 @@ def test_who_is_refused_hears_why(tmp_path: Path) -> None:
     assert host.end().steps == joined.end().steps == 40
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_stops_everywhere_with_a_checkpoint(tmp_path: Path) -> None:
     host = Host(tmp_path / "first", steps=5000)
     joined = host.joined_by(tmp_path / "second")

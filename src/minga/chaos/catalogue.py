@@ -177,7 +177,13 @@ def _with_servers(timeout: float) -> list[Fault]:
     for name, words, mode, harm, at_the_end in (
         ("kill-server", "kill -9 of a parameter server (sync)", "sync", kill_server(nodes), nodes),
         ("kill-server-async", "kill -9 of a parameter server (async)", "async", kill_server(nodes), nodes),
-        ("kill-worker-of-servers", "kill -9 of a worker of parameter servers (async)", "async", kill_rank(1), nodes - 1),
+        (
+            "kill-worker-of-servers",
+            "kill -9 of a worker of parameter servers (async)",
+            "async",
+            kill_rank(1),
+            nodes - 1,
+        ),
         (
             "kill-unacknowledged",
             "kill -9 of a worker whose update was sent and not acknowledged (async)",
