@@ -26,7 +26,7 @@ from several_machines import (
 from minga import Cluster, Experiment, Training, run
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
 from minga.launch.joining import join_run
-from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared
+from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
 
 
 def test_two_machines_train_one_model_and_listen_nowhere_else(tmp_path: Path) -> None:
@@ -233,6 +233,11 @@ def test_addresses_as_people_write_them() -> None:
 def test_where_nobody_can_listen(where: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Listening.at(where)
+
+
+def test_loopback_is_for_this_machine_only() -> None:
+    assert "this machine only" in reach("127.0.0.1")
+    assert reach("192.0.2.1") == ""
 
 
 def test_a_port_that_somebody_has(tmp_path: Path) -> None:

@@ -47,12 +47,14 @@ def _tell(
     address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
 ) -> None:
     """What to do on the other machines, on standard error: standard output is for results."""
-    from minga.launch.listening import TOKEN_VARIABLE, join_command
+    from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
 
     command = join_command(address, port, tls=listening.tls is not None)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     more = f" for {expect - listening.here} more nodes" if expect else ""
     console.print(f"listening on {address}:{port}{more}; on each of the other machines:", markup=False)
+    if limit := reach(address):
+        console.print(f"({limit})", markup=False)
     if new_token is None:
         console.print(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)", markup=False)
         return

@@ -24,7 +24,7 @@ from minga.membership.greeting import check_token, new_token
 from minga.membership.interfaces import address_of, interfaces
 from minga.membership.tls import load_tls
 
-__all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_address", "prepared"]
+__all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_address", "prepared", "reach"]
 
 TOKEN_VARIABLE = "MINGA_TOKEN"
 
@@ -137,6 +137,15 @@ def join_command(address: str, port: int, *, tls: bool) -> str:
     """What to type on the other machines, without the token."""
     shown = f"[{address}]" if ":" in address else address
     return f"minga join {shown}:{port}" + (" --tls DIRECTORY" if tls else "")
+
+
+def reach(address: str) -> str:
+    """Where an address can't be reached from, in words; empty if there is nothing to say."""
+    if not ipaddress.ip_address(address).is_loopback:
+        return ""
+    others = [str(interface) for interface in interfaces() if not ipaddress.ip_address(interface.address).is_loopback]
+    choice = f"; for others, --interface with one of {', '.join(others)}" if others else ""
+    return f"{address} is reached from this machine only{choice}"
 
 
 def prepared(experiment: Experiment, listening: Listening) -> Experiment:
