@@ -33,7 +33,8 @@ def workload() -> Workload:
 
 
 def _die_before_answers(file: Path) -> None:
-    pull = ParameterServer._pull  # type: ignore[attr-defined]
+    strategy: Any = ParameterServer  # what is done here is not meant to be done
+    pull = strategy._pull
 
     def pull_or_die(self: ParameterServer, *arguments: Any) -> None:
         if file.is_file() and file.read_text(encoding="ascii") == str(os.getpid()):
@@ -41,4 +42,4 @@ def _die_before_answers(file: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         pull(self, *arguments)
 
-    ParameterServer._pull = pull_or_die  # type: ignore[attr-defined]
+    strategy._pull = pull_or_die
