@@ -195,7 +195,11 @@ def _with_servers(timeout: float) -> list[Fault]:
         setting = Setting(
             file=str(unacknowledged.__file__), strategy=modes[mode], nodes=nodes, heartbeat_timeout_seconds=timeout
         )
-        promise = Promise(identical=mode == "sync", at_the_end=at_the_end + servers)
+        promise = Promise(
+            identical=mode == "sync",
+            lost_steps=1.0 if mode == "sync" else None,
+            at_the_end=at_the_end + servers,
+        )
         found.append(Fault(name=name, words=words, harm=harm, setting=setting, promise=promise))
     setting = Setting(strategy=modes["ssp"], nodes=nodes, steps=_steps(60), heartbeat_timeout_seconds=timeout)
     found.append(
@@ -204,7 +208,7 @@ def _with_servers(timeout: float) -> list[Fault]:
             words="SIGSTOP for 30 s, parameter servers (ssp)",
             harm=stop_for_a_while(1, 30),
             setting=setting,
-            promise=after_silence(timeout, identical=False, at_the_end=nodes + servers),
+            promise=after_silence(timeout, identical=False, lost_steps=None, at_the_end=nodes + servers),
             deadline_seconds=180,
         )
     )

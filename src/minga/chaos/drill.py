@@ -58,6 +58,8 @@ class Drill:
                 fault.harm(job, dice)
                 code = job.finish()
                 found = measure(job, fault.name, trial, code, undisturbed)
+                if fault.promise.lost_steps is None:
+                    found["lost_steps"] = None
         except Spoiled as spoiled:
             return Outcome(fault=fault.name, trial=trial, survived=False, skipped=str(spoiled))
         except Hang as hang:

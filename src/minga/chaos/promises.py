@@ -19,7 +19,7 @@ class Promise:
     recovery_seconds: float | None = 2.0
     """Until the next step of those who were not harmed."""
     lost_steps: float | None = 1.0
-    """With local steps, a period."""
+    """With local steps, a period. None: ranks are not in step, so what is owed was for the most part not begun."""
     points: float | None = 1.0
     """Of accuracy that may be missing at the end."""
     identical: bool = True
