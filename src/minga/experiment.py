@@ -64,7 +64,7 @@ class Cluster(Config):
 
     transport: Literal["auto", "tcp", "gloo"] = "auto"
     """What carries messages. tcp: connections of Minga's own, formed anew when a rank goes or comes; gloo: one group
-    for the whole run, which a lost rank ends. auto: tcp, and gloo for parameter servers and GPUs."""
+    for the whole run, which a lost rank ends. auto: tcp, and gloo for GPUs."""
 
     min_nodes: int = 1
     """With fewer workers nobody trains; those who are there wait for others."""
@@ -253,8 +253,8 @@ class Experiment(Config):
             raise FieldError(
                 ("cluster", "device"), "GPUs of one machine exchange data past any network; a lab is for device = cpu"
             )
-        if self.cluster.transport == "tcp" and (strategy.server_ranks or self.cluster.device == "cuda"):
-            raise FieldError(("cluster", "transport"), "parameter servers and GPUs need 'gloo' so far")
+        if self.cluster.transport == "tcp" and self.cluster.device == "cuda":
+            raise FieldError(("cluster", "transport"), "GPUs need 'gloo' so far")
         if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
             sizes = sorted({1, self.cluster.nodes, self.hosts})
             raise FieldError(
@@ -299,9 +299,8 @@ class Experiment(Config):
     @property
     def elastic(self) -> bool:
         """Whether ranks may go and come while it runs."""
-        fixed = self.chosen_strategy.server_ranks > 0 or self.chosen_strategy.changes_trainers
         if self.cluster.transport == "auto":
-            return self.cluster.nodes > 1 and self.cluster.device == "cpu" and not fixed
+            return self.ranks > 1 and self.cluster.device == "cpu"
         return self.cluster.transport == "tcp"
 
     @property

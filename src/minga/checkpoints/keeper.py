@@ -61,6 +61,9 @@ class Keeper:
     def after_start(self) -> None:
         """After `Strategy.start`: on the same number of ranks, put back everything."""
 
+    def gone_on(self) -> None:
+        """The others have trained already, and this rank has what they have: there is nothing to be put back."""
+
     def close(self) -> None:
         """At the very end, whatever it was."""
 
@@ -114,7 +117,6 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._resumption = None
         if isinstance(error, PeerLost):  # others may take over; until then nothing has ended
             self._untried = None
             return
@@ -122,6 +124,9 @@ class DiskKeeper(Keeper):
         if self._untried is not None and error is None:
             self._submit(self._untried)
         self._writer.close()
+
+    def gone_on(self) -> None:
+        self._resumption = None
 
     def close(self) -> None:
         self._writer.close()

@@ -56,10 +56,15 @@ class Seat:
     def take(
         cls, arguments: Mapping[str, Any], experiment: Experiment, trainee: Trainee, *, host: str = "localhost"
     ) -> Self:
-        """As `arguments` say: address and port of the coordinator, token, id, own address."""
+        """As `arguments` say: address and port of the coordinator, token, id, role, own address."""
         door = DataDoor(arguments["address"])
         info = MemberInfo(
-            id=arguments["id"], incarnation=new_incarnation(), address=arguments["address"], port=door.port, host=host
+            id=arguments["id"],
+            incarnation=new_incarnation(),
+            address=arguments["address"],
+            port=door.port,
+            host=host,
+            role=arguments.get("role", "worker"),
         )
         facts = facts_of(experiment, trainee)
 
@@ -166,6 +171,7 @@ def train_through_changes(
 ) -> int:
     """Train to the end, with whoever is there; this process's rank in the last generation."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
+    replica = trainee.replica
     journal: Journal | None = None
     keeper.may_write = lambda: not seat.member.lost_contact  # type: ignore[method-assign]
     generation = seat.first_generation(timeout)
@@ -175,8 +181,11 @@ def train_through_changes(
         try:
             transport = seat.connect(generation, timeout)
             comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+            replica.names = [f"{member.id} {member.incarnation}" for member in generation.members]
+            replica.servers = len(generation.members) - generation.workers
             with recorder.traffic.paused():
-                regroup(trainee, strategy, comm)
+                if regroup(trainee, strategy, comm) is not None:
+                    keeper.gone_on()
             if journal is None:
                 journal = journal_of(experiment, trainee, comm, recorder)
             else:
@@ -189,3 +198,4 @@ def train_through_changes(
             generation, as_before = seat.next_generation(lost)
             if not as_before:
                 trainee.beginning = None
+                replica.pushes = replica.acked = 0  # those of another incarnation
