@@ -1,8 +1,8 @@
 """A server's part of the parameters, and the updates that are applied to it.
 
-    update = Update((Push("node-0 5f3a", 17, 17, 1.0),), rates, (gradients,))
-    shard.apply(update)                              # the same bits every time, live or from a log
-    update.without({("node-0 5f3a", 17)})            # None: nothing is left of it
+update = Update((Push("node-0 5f3a", 17, 17, 1.0),), rates, (gradients,))
+shard.apply(update)                              # the same bits every time, live or from a log
+update.without({("node-0 5f3a", 17)})            # None: nothing is left of it
 """
 
 from __future__ import annotations

@@ -31,7 +31,12 @@ def pushes(last: int, of_period: int = 1) -> list[list[int]]:
 
 
 def test_servers_that_are_at_one_point_undo_nothing() -> None:
-    words = [worker("a", 4), worker("b", 3), server("s", a=pushes(5), b=pushes(4)), server("t", a=pushes(5), b=pushes(4))]
+    words = [
+        worker("a", 4),
+        worker("b", 3),
+        server("s", a=pushes(5), b=pushes(4)),
+        server("t", a=pushes(5), b=pushes(4)),
+    ]
     agreement = agree(words, lockstep=False)
     assert agreement.undone == {2: set(), 3: set()}
     assert agreement.heard == [5, 4]  # also what no worker has heard of yet: it was applied once, and stays
@@ -68,7 +73,12 @@ def test_a_server_that_has_not_begun_the_last_period_brings_all_to_its_beginning
 
 
 def test_a_server_that_has_lost_what_workers_know_of_is_not_believed() -> None:
-    words = [worker("a", 5), worker("b", 5), server("s", a=pushes(5), b=pushes(6)), server("t", a=pushes(2), b=pushes(2))]
+    words = [
+        worker("a", 5),
+        worker("b", 5),
+        server("s", a=pushes(5), b=pushes(6)),
+        server("t", a=pushes(2), b=pushes(2)),
+    ]
     agreement = agree(words, lockstep=True)
     assert agreement.lost == [3]
     assert agreement.source == 0

@@ -22,7 +22,7 @@ from minga.checkpoints.keeper import Keeper
 from minga.checkpoints.state import layout_hash
 from minga.comm.tcp import DataDoor, TcpTransport
 from minga.comm.traced import TracedTransport
-from minga.errors import PeerLost, PeerTimeout, Refused
+from minga.errors import PeerLost, PeerTimeout, Refused, RunStopped
 from minga.experiment import Experiment
 from minga.journal import Journal
 from minga.measure.recorder import Recorder
@@ -82,7 +82,8 @@ class Seat:
     ) -> None:
         if self._transport is not None:
             self._transport.close()
-        if error is None:
+        if error is None or isinstance(error, RunStopped):
+            # Who was asked to stop is not missed either: all have been, and need not form anew for it.
             self.member.leave(finished=True)
         self.member.close()
         self.door.close()

@@ -85,8 +85,8 @@ def see_through(
 ) -> None:
     """Wait until all processes have ended well; one that ends badly ends the run.
 
-    When `stopping` gets true, ranks are asked to stop, and get some time for that. `revival`: a rank that is killed does
-    not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again.
+    When `stopping` gets true, ranks are asked to stop, and get some time for that. `revival`: a rank that is killed
+    does not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again.
     """
     failed: dict[str, int] = {}
     killed: dict[str, int] = {}

@@ -30,7 +30,7 @@ class Revival:
     """Which processes are started again, and how often."""
 
     def __init__(self, needed: Iterable[Job], workers: Collection[str], stopped_seconds: float = 5.0) -> None:
-        """`workers`: names of all processes that train; `stopped_seconds`: how long one that is needed may be stopped."""
+        """`workers`: names of all processes that train; `stopped_seconds`: how long a needed one may be stopped."""
         self._needed = {job.name: job for job in needed}
         self._workers = set(workers)
         self._stopped_seconds = stopped_seconds

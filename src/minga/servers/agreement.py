@@ -3,8 +3,8 @@
     agreement = agree([Word.from_dict(...), ...], lockstep=True)
     agreement.undone[rank], agreement.heard, agreement.lost
 
-Servers are the truth. A push is in the state if all servers have applied it; where only some have, they undo it. What is
-not in the state is owed to the data order by whoever computes the position: `heard` has, for each worker of the last
+Servers are the truth. A push is in the state if all servers have applied it; where only some have, they undo it. What
+is not in the state is owed to the data order by whoever computes the position: `heard` has, for each worker of the last
 period, the last of its steps that counts.
 """
 

@@ -3,10 +3,10 @@
     ledger = DiskLedger(run / "servers" / "server-0")
     ledger.append(shard, update)                     # returns when the kernel has it: a killed process loses nothing
 
-An update is in the log before it is applied and before any worker hears of it, so whatever a worker knows of is on disk.
+An update is in the log before it is applied and before any worker hears of it, so what a worker knows of is on disk.
 The same log takes an update back: the last snapshot before it is read, and all others are applied again. That costs
-nothing until it is needed, where a copy of the last state would cost memory and time in every step. Snapshots are copied
-at once and written by a thread; the log before one goes when nobody can want it undone any more.
+nothing until it is needed, where a copy of the last state would cost memory and time in every step. Snapshots are
+copied at once and written by a thread; the log before one goes when nobody can want it undone any more.
 """
 
 from __future__ import annotations
@@ -243,11 +243,11 @@ class DiskLedger(Ledger):
         self._undone.clear()
 
     def give_up(self, error: Exception) -> None:
-        """The disk does not take it: what is there is soon too old to be of use, and must not be taken for the truth."""
+        """The disk does not take it: what is there is soon too old, and must not be taken for the truth."""
         self._broken = True
         _LOG.warning(
-            "a server can't keep its updates in %s (%s). Training goes on, but if this server is lost now, it will go on "
-            "from the workers' parameters and the last checkpoint; free some space or choose another place for runs",
+            "a server can't keep its updates in %s (%s). Training goes on, but if this server is lost now, it will go "
+            "on from the workers' parameters and the last checkpoint; free some space, or have runs somewhere else",
             self._files.folder,
             error,
         )

@@ -4,8 +4,8 @@
     files.write_snapshot(1, facts, tensors); files.open_log(1); files.append(facts, gradients)
     facts, tensors = files.read_snapshot(1); for facts, content in files.records(1): ...
 
-`snapshot-000002` begins where `log-000001` ends. Snapshots are there as a whole or not at all. A log needs no sync: what
-the kernel has survives the process, and what a power cut takes is noticed by the numbers in it.
+`snapshot-000002` begins where `log-000001` ends. Snapshots are there as a whole or not at all. A log needs no sync:
+what the kernel has survives the process, and what a power cut takes is noticed by the numbers in it.
 """
 
 from __future__ import annotations

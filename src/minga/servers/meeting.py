@@ -47,9 +47,7 @@ class Outcome:
 
 def meet(trainee: Trainee, strategy: Strategy, comm: Transport) -> Outcome:
     """On all ranks: bring them to one point, if servers have the parameters."""
-    words = [
-        Word.from_dict(json.loads(text)) for text in share_words(comm, json.dumps(_word(trainee, strategy, comm)))
-    ]
+    words = [Word.from_dict(json.loads(text)) for text in share_words(comm, json.dumps(_word(trainee, strategy, comm)))]
     replica = trainee.replica
     replica.periods = max([replica.periods, *(int(word.period["number"]) for word in words if word.period)])
     done = [rank for rank, word in enumerate(words) if word.over]
@@ -79,7 +77,7 @@ def _word(trainee: Trainee, strategy: Strategy, comm: Transport) -> dict[str, ob
     replica = trainee.replica
     ledger, veteran = replica.ledger, trainee.beginning is not None
     server = comm.rank >= comm.size - _servers(trainee, strategy)
-    if server and replica.served is None and ledger.holds:
+    if server and replica.served is None and ledger.holds and not replica.over:
         shard = replica.shard(_part(trainee, strategy, comm.rank, comm))
         if not ledger.restore(shard):
             replica.served = None
@@ -129,8 +127,8 @@ def _bring_servers_together(trainee: Trainee, strategy: Strategy, comm: Transpor
             _LOG.info("server %d has undone %d pushes that other servers do not have", rank, len(undone))
         else:
             _LOG.warning(
-                "server %d has %d pushes that other servers do not have, and can't undo them: their samples count twice "
-                "in its part of the parameters",
+                "server %d has %d pushes that other servers do not have, and can't undo them: their samples count "
+                "twice in its part of the parameters",
                 rank,
                 len(undone),
             )
@@ -162,8 +160,8 @@ def _rescue(trainee: Trainee, comm: Transport, agreement: Agreement, server: int
         ledger.book = Book.from_dict(agreement.common)
         if any(agreement.common.values()):
             _LOG.warning(
-                "server %d has lost its part of the parameters, on disk too. It goes on from what rank %d had pulled last, "
-                "with %s: training is no longer exactly what it would have been",
+                "server %d has lost its part of the parameters, on disk too. It goes on from what rank %d had pulled "
+                "last, with %s: training is no longer exactly what it would have been",
                 server,
                 source,
                 "the optimizer's state of the last checkpoint" if pieces else "an optimizer that begins anew",

@@ -46,8 +46,8 @@ class ParameterServer(Strategy):
     arXiv:1511.05950), and so does one from a batch that the end of an epoch cut short.
 
     Servers are the truth. When a worker fails, the others go on with what all servers have applied; each push is known
-    by its sender and its number, so it counts once or, where a server lacks it, not at all and its samples come again. A
-    server that fails is started again, and goes on from its own log (`docs/parameter-servers.md`).
+    by its sender and its number, so it counts once or, where a server lacks it, not at all and its samples come again.
+    A server that fails is started again, and goes on from its own log (`docs/parameter-servers.md`).
     """
 
     mode: Literal["sync", "async", "ssp"] = field(default="sync", metadata={"always_shown": True})
