@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,7 @@ class Cell:
                 nodes=self.nodes,
                 network=Network(bandwidth=self.bandwidth * 1e6),
                 pin=True,
+                transport="gloo" if theirs else "tcp",
                 timeout_seconds=30 if theirs else 120,  # how long a start of the hook hangs that has gone wrong
             ),
             training=Training(epochs=self.problem.epochs, total_batch=self.problem.total_batch, seed=self.seed),
@@ -135,6 +136,13 @@ def measure(cell: Cell) -> Outcome:
             told = f"{cell.contestant}, start {aborts + 1} of {STARTS}: {error}"
             Console(stderr=True).print(told, style="dim", markup=False)
     return Outcome(seconds=0.0, bytes=0.0, steps=0, aborts=STARTS, died=True)
+
+
+def between(first: Outcome, second: Outcome) -> Outcome:
+    """The same training measured twice: its times half way between the two."""
+    seconds = (first.seconds + second.seconds) / 2
+    curve = [[at * seconds / first.seconds, accuracy, step] for at, accuracy, step in first.curve]
+    return replace(first, seconds=seconds, curve=curve)
 
 
 def _minga(cell: Cell, folder: str) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 from minga import Workload
 from minga.data.batches import batches_in_order, fetch, length
 from minga.data.order import Order
-from minga.launch.meeting import join_meeting, own_address_towards
+from minga.launch.meeting import join_meeting
 from minga.measure.interfaces import InterfaceMeter
+from minga.membership.interfaces import own_address_towards
 from minga.workload import load_workload
 
 CPU = torch.device("cpu")

@@ -33,7 +33,7 @@ def seconds_of_a_step(strategy: str, bandwidth: float, period: int) -> float:
             Experiment(
                 workload=WORKLOAD,
                 strategy=strategy,  # type: ignore[arg-type]
-                cluster=Cluster(nodes=2, network=Network(bandwidth=bandwidth), pin=True),
+                cluster=Cluster(nodes=2, network=Network(bandwidth=bandwidth), pin=True, transport="tcp"),
                 training=Training(steps=(PERIODS + 1) * period, evaluate_every=0),
                 runs=folder,
             )

@@ -90,7 +90,7 @@ def two_nodes(
     sittings = list(plan(options, problems))
     rows: list[dict[str, Any]] = []
     with _progress() as progress:
-        missing = sum(1 + len(left) for left in ([cell for cell in s if cell not in kept] for s in sittings) if left)
+        missing = sum(2 + len(left) for left in ([cell for cell in s if cell not in kept] for s in sittings) if left)
         task = progress.add_task("", total=missing)
         for turn, sitting in enumerate(sittings):
             sit(sitting, kept, turn, progress, task)
@@ -125,19 +125,22 @@ def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> C
 
 
 def sit(sitting: Sequence[Cell], kept: Kept, turn: int, progress: Progress, task: Any) -> None:
-    """Measure one node and then, beside it, the contestants that are missing."""
+    """Measure one node, the contestants that are missing, and one node again: the machine's speed drifts meanwhile."""
     missing = [cell for cell in sitting if cell not in kept]
     if not missing:
         return
-    first = missing[0]
-    progress.update(task, description=f"{first.problem.name}, seed {first.seed}: one node")
-    one_node = contest.measure(cell_of(first.problem, SINGLE, first.bandwidth, first.seed))
-    progress.advance(task)
-    for cell in contest.rotated(missing, turn):
+    alone = cell_of(missing[0].problem, SINGLE, missing[0].bandwidth, missing[0].seed)
+    outcomes = {}
+    for cell in [alone, *contest.rotated(missing, turn)]:
         place = f"{cell.problem.name}, {cell.bandwidth:g} Mbit/s, seed {cell.seed}"
         progress.update(task, description=f"{place}: {cell.contestant}")
-        kept.keep(cell, contest.measure(cell), one_node)
+        outcomes[cell] = contest.measure(cell)
         progress.advance(task)
+    progress.update(task, description=f"{alone.problem.name}, seed {alone.seed}: one node again")
+    one_node = contest.between(outcomes.pop(alone), contest.measure(alone))
+    progress.advance(task)
+    for cell, outcome in outcomes.items():
+        kept.keep(cell, outcome, one_node)
 
 
 def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept) -> list[dict[str, Any]]:
@@ -230,8 +233,8 @@ def _median(values: Sequence[float]) -> float | None:
 def note_of(options: argparse.Namespace) -> str:
     return (
         f"{NODES} nodes with a core each against one, same samples, epochs and total batch; medians of up to "
-        f"{len(options.seeds)} seeds; training only; speed-up: one node's seconds / contestant's, side by side"
-        + ("; quick: few samples, nothing to conclude from" if options.quick else "")
+        f"{len(options.seeds)} seeds; training only; speed-up: seconds of one node, measured before and after, over "
+        "the contestant's" + ("; quick: few samples, nothing to conclude from" if options.quick else "")
     )
 
 

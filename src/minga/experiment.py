@@ -62,9 +62,9 @@ class Cluster(Config):
     timeout_seconds: float = 120.0
     """How long any rank waits for another before it gives up."""
 
-    transport: Literal["auto", "tcp", "gloo"] = "auto"
-    """What carries messages. tcp: connections of Minga's own, formed anew when a rank goes or comes; gloo: one group
-    for the whole run, which a lost rank ends. auto: tcp, and gloo for GPUs."""
+    transport: Literal["gloo", "tcp"] = "gloo"
+    """What carries messages. gloo: one group of ranks for the whole run, which a lost rank ends. tcp: connections of
+    Minga's own; when a rank is killed, hangs or comes back, the others go on."""
 
     min_nodes: int = 1
     """With fewer workers nobody trains; those who are there wait for others."""
@@ -254,7 +254,7 @@ class Experiment(Config):
                 ("cluster", "device"), "GPUs of one machine exchange data past any network; a lab is for device = cpu"
             )
         if self.cluster.transport == "tcp" and self.cluster.device == "cuda":
-            raise FieldError(("cluster", "transport"), "GPUs need 'gloo' so far")
+            raise FieldError(("cluster", "transport"), "tcp is not for GPUs yet; use gloo")
         if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
             sizes = sorted({1, self.cluster.nodes, self.hosts})
             raise FieldError(
@@ -299,9 +299,7 @@ class Experiment(Config):
     @property
     def elastic(self) -> bool:
         """Whether ranks may go and come while it runs."""
-        if self.cluster.transport == "auto":
-            return self.ranks > 1 and self.cluster.device == "cpu"
-        return self.cluster.transport == "tcp"
+        return self.cluster.transport == "tcp" and self.ranks > 1
 
     @property
     def in_lab(self) -> bool:

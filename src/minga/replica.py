@@ -155,10 +155,12 @@ class Replica:
         Where they are no numbers, on this rank or (as their mean has it) on another, nothing changes.
         """
         with self.spans.span("update"):
-            self.applied = self.step  # also where there is nothing to apply: the step is over
-            if not all_finite(self.gradients):
-                self.skipped = True
-                return
+            self._apply(scale, good=all_finite(self.gradients))
+
+    def _apply(self, scale: float, *, good: bool) -> None:
+        self.applied = self.step  # also where there is nothing to apply: the step is over
+        self.skipped = not good
+        if good:
             self._whole.step(self.learning_rates, scale)
 
     def update_alone(self) -> None:
@@ -169,9 +171,13 @@ class Replica:
         (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
         as with gradients that are averaged in every step. SGD has no such trouble.
         """
-        self.applied = self.step
-        if self.fill:  # momentum alone should not move a replica that had no samples
-            self.update(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0)
+        if not self.fill:  # momentum alone should not move a replica that had no samples
+            self.applied = self.step
+            return
+        with self.spans.span("update"):
+            # These gradients were looked at already, unless neighbours have averaged theirs with them since.
+            good = all_finite(self.gradients) if self.buckets else self.bad is None
+            self._apply(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0, good=good)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""

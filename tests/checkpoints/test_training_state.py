@@ -107,7 +107,7 @@ WRONG = {
     "optimizer": (lambda blob: changed(blob, {"optimizer:0:exp_avg": torch.zeros(2)}), "exp_avg of the optimizer"),
     "pieces": (lambda blob: changed(blob, optimizer=[{"start": -1}]), "lacks something"),
     "samples": (lambda blob: changed(blob, order={"epoch": 0, "offset": 0, "samples": 7}), "7 samples"),
-    "offset": (lambda blob: changed(blob, order={"epoch": 0, "offset": 999, "samples": 150}), "can't be"),
+    "offset": (lambda blob: changed(blob, order={"epoch": 0, "offset": 999, "samples": 150, "owed": []}), "can't be"),
     "step": (lambda blob: changed(blob, step="5"), "can't be"),
     "part": (lambda blob: changed(blob, part=[0, 10**9]), "the part 0 to 1000000000"),
     "rates": (lambda blob: changed(blob, learning_rates=[]), "0 learning rates"),

@@ -55,7 +55,7 @@ def beside_child(
             generation = Generation(
                 number=1,
                 members=tuple(
-                    MemberInfo(id=f"node-{rank}", incarnation="0", address=address, port=port)
+                    MemberInfo(id=f"node-{rank}", incarnation="00000000", address=address, port=port)
                     for rank, (address, port) in enumerate(infos)
                 ),
                 secret=os.urandom(32).hex(),

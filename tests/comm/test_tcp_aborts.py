@@ -153,7 +153,9 @@ def test_where_nobody_listens_a_call_fails_at_once() -> None:
     with DataDoor() as gone:
         address, port = gone.address, gone.port
     with DataDoor() as door:
-        infos = [MemberInfo(id=str(each), incarnation="0", address=address, port=each) for each in (port, door.port)]
+        infos = [
+            MemberInfo(id=str(each), incarnation="00000000", address=address, port=each) for each in (port, door.port)
+        ]
         comm = TcpTransport(Generation(number=1, members=tuple(infos), secret="00" * 32), 1, door)
         began = time.monotonic()
         assert seconds_to_fail(lambda: comm.receive(torch.empty(1), 0), "rank 0 can't be reached") - began < 0.5

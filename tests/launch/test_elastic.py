@@ -65,7 +65,7 @@ class Running:
         self._experiment = Experiment(
             workload=f"{file}:workload",
             strategy=strategy,  # type: ignore[arg-type]
-            cluster=Cluster(nodes=nodes, timeout_seconds=30, **cluster),
+            cluster=Cluster(nodes=nodes, transport="tcp", timeout_seconds=30, **cluster),
             training=Training(total_batch=TOTAL_BATCH),
             runs=str(self._runs),
         )
@@ -141,7 +141,7 @@ def recovery_seconds(running: Running, killed: float) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("rank", [0, 2, 3])
+@pytest.mark.parametrize("rank", [0, 3])
 def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp_path: Path, rank: int) -> None:
     running = Running(tmp_path, "ring", nodes=4)
     running.wait_for_step(40)
@@ -185,7 +185,7 @@ def test_the_coordinator_may_be_killed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("strategy", ["local_sgd:period=8", "local_sgd:period=8,overlap=4", "adaptive", "gossip"])
+@pytest.mark.parametrize("strategy", ["local_sgd:period=8,overlap=4", "adaptive", "gossip"])
 def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) -> None:
     running = Running(tmp_path, strategy, nodes=3)
     running.wait_for_step(40)

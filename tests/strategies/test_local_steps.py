@@ -132,10 +132,10 @@ def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
         return choose(rungs, conditions, budget, overhead)
 
     assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [1, 3, 3, 4]
-    assert chosen(on(1000), overhead=1.0) == 0, "nothing else counts but bytes on the wire: the whole is there first"
+    assert chosen(on(100_000), overhead=1.0) == 0, "where bytes cost nothing, what takes the least work"
     assert chosen(on(0.01)) == 4, "none is quick enough: the quickest"
     assert chosen(on(20, hop=0.02)) == 2, "fewer hops where hops are what counts"
-    rungs[3].fidelity = 0.2
+    rungs[3].fidelity, rungs[4].fidelity = 0.2, 0.1
     assert chosen(on(20)) == 2, "what carries more, though it is larger"
     assert rungs[2].age(on(20), 0.05) < rungs[3].age(on(20), 0.05)
 
@@ -173,10 +173,11 @@ def test_what_a_form_has_trouble_with_is_measured_too() -> None:
     shapes = ((20, 30),)
     stream = Stream(shapes)
     rung = Rung(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
-    vectors = torch.randn(6, 600, generator=torch.Generator().manual_seed(0))
+    same = torch.randn(600, generator=torch.Generator().manual_seed(0))
+    vectors = [same for _ in range(6)]
     fresh = [rung.measure(vector, first=True) for vector in vectors]
     in_a_row = [rung.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
-    assert in_a_row[-1] < 0.7 * fresh[-1], "what is left out accumulates until it is the larger part"
+    assert in_a_row[-1] < 0.7 * fresh[-1], "what is left out again and again is the larger part in the end"
     assert rung.measure(torch.zeros(600), first=True) == 1.0
 
 

@@ -40,6 +40,8 @@ _LOG = logging.getLogger("minga.checkpoints")
 class Keeper:
     """Keeps nothing; base of those that do."""
 
+    goes_on = False
+    """Whether training goes on with others when a peer is lost: then nothing has ended."""
     may_write: Callable[[], bool] = staticmethod(lambda: True)
     """Whether this rank may write what all share: not when the others may have gone on without it."""
 
@@ -117,7 +119,7 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, PeerLost):  # others may take over; until then nothing has ended
+        if isinstance(error, PeerLost) and self.goes_on:
             self._untried = None
             return
         self._submit_best()

@@ -174,7 +174,7 @@ def train_through_changes(
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
     replica = trainee.replica
     journal: Journal | None = None
-    keeper.may_write = lambda: not seat.member.lost_contact  # type: ignore[method-assign]
+    keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
     generation = seat.first_generation(timeout)
     began = recorder.now()
     reason = ""

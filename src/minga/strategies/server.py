@@ -87,6 +87,8 @@ class Server:
         """Workers whose gradient is not applied yet, and what it counts."""
         self._waiting: set[int] = set()
         self._finished: set[int] = set()
+        self._leaving: set[int] = set()
+        """Workers that were asked to stop, and have."""
         self._asked: dict[int, set[int]] = {}
         """Workers that want a checkpoint of a moment."""
         self.staleness: Counter[int] = Counter()
@@ -102,7 +104,10 @@ class Server:
             worker = self._next_header()
             kind = float(self._header[0])
             if kind in (SAVE, LEAVE):
+                if kind == LEAVE:
+                    self._leaving.add(worker)
                 self._save(worker, int(self._header[1]), leaving=kind == LEAVE)
+                self._answer()  # who waits for one that leaves would wait for ever
                 continue
             if kind == FINISH:
                 self._finished.add(worker)
@@ -161,7 +166,7 @@ class Server:
 
     def _answer(self) -> None:
         """Give parameters to every waiting worker that is not too far ahead."""
-        active = set(range(self._workers)) - self._finished
+        active = set(range(self._workers)) - self._finished - self._leaving
         slowest = min((self._clock[worker] for worker in active), default=0)
         ready = [worker for worker in sorted(self._waiting) if self._clock[worker] - slowest <= self._strategy.bound]
         if not ready:
