@@ -31,8 +31,8 @@ from pathlib import Path
 from minga.strategies.parameter_server import ParameterServer
 from minga.strategies.server import Server
 
-def die_once():
-    marker = Path(__file__).with_name("died")
+def die_once(who):
+    marker = Path(__file__).with_name(f"dead {who}")
     if not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -43,10 +43,10 @@ answered = []
 send = Server._send_parameters
 
 def send_or_die(self, worker, **options):
-    if self._ledger.version >= 30:
+    if self._ledger.version >= 50:
         answered.append(worker)
         if len(answered) == 2:
-            die_once()
+            die_once("server")
     send(self, worker, **options)
 
 Server._send_parameters = send_or_die
@@ -59,7 +59,7 @@ def push_and_die(self, replica, comm, kind):
     sent = push(self, replica, comm, kind)
     if replica.step == 30 and replica.rank == 1:
         time.sleep(0.1)
-        die_once()
+        die_once("worker")
     return sent
 
 ParameterServer._push = push_and_die
@@ -78,7 +78,7 @@ class Half:
     def isend(self, tensor, to, tag=0):
         if to == self._comm.size - 1:
             time.sleep(0.1)  # the first server has applied it, and the other workers have gone on
-            die_once()
+            die_once("worker")
         return self._comm.isend(tensor, to, tag)
 
 def push_half(self, replica, comm, kind):
@@ -130,13 +130,13 @@ def log(running: Running, rank: int) -> str:
 
 
 def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    injected = (DIES, SERVER_DIES_BEFORE_ITS_SECOND_ANSWER)
+    injected = (DIES, WORKER_DIES_BETWEEN_TWO_SERVERS, SERVER_DIES_BEFORE_ITS_SECOND_ANSWER)
     running = start(tmp_path, monkeypatch, *injected, strategy="ps:servers=2", nodes=3)
-    running.wait_for_step(10)
-    killed = [kill(running, 1)]
-    running.wait_for(lambda: (tmp_path / "died").exists())  # a server, at step 30
-    killed.append(time.perf_counter())
-    running.wait_for_step(60)
+    killed = []
+    for who in ("worker", "server"):  # at step 30, at step 50
+        running.wait_for(lambda who=who: (tmp_path / f"dead {who}").exists())
+        killed.append(time.perf_counter())
+    running.wait_for_step(75)
     killed.append(kill(running, 0, 4))
     assert all_once(running)
     assert running.end().steps == EPOCHS * SAMPLES // TOTAL_BATCH
@@ -150,7 +150,7 @@ def test_not_in_step_and_what_is_in_the_logs(tmp_path: Path, monkeypatch: pytest
     injected = (DIES, WORKER_DIES_BETWEEN_TWO_SERVERS, KEEPS_LOGS)
     strategy = "ps:servers=2,mode=async,damping=workers"
     running = start(tmp_path, monkeypatch, *injected, strategy=strategy, nodes=3)
-    running.wait_for(lambda: (tmp_path / "died").exists())
+    running.wait_for(lambda: (tmp_path / "dead worker").exists())
     running.wait_for_step(60)
     kill(running, 4)
     assert all_once(running)
