@@ -30,7 +30,7 @@ class Push(NamedTuple):
     number: int
     """Which of its pushes, counted from 1 for as long as its process lives."""
     step: int
-    count: float
+    share: float
     """What it counts, as a share of a full round of all workers' gradients; not above 0 where it is left out."""
 
     @property
@@ -50,7 +50,7 @@ class Update:
 
     @property
     def counted(self) -> list[Push]:
-        return [push for push in self.pushes if push.count > 0]  # false also where it is no number
+        return [push for push in self.pushes if push.share > 0]  # false also where it is no number
 
     def without(self, undone: AbstractSet[Key]) -> Update | None:
         """What is left of it without some pushes. Of a mean nothing is left when one of its parts is not wanted."""
@@ -85,7 +85,7 @@ class Shard:
     def apply(self, update: Update) -> bool:
         """One update of the parameters from all gradients in it; False if there is nothing that counts."""
         counted = update.counted
-        total = sum(push.count for push in counted)
+        total = sum(push.share for push in counted)
         if not counted or not update.gradients:
             return False
         self.learning_rates = list(update.learning_rates)
@@ -95,7 +95,7 @@ class Shard:
         else:
             self.gradients.zero_()
             for push, gradients in zip(counted, update.gradients, strict=True):
-                self.gradients.add_(gradients, alpha=push.count / total)
+                self.gradients.add_(gradients, alpha=push.share / total)
         self.update(share=total)
         return True
 

@@ -21,7 +21,7 @@ from minga.servers.files import ShardFiles
 pytestmark = pytest.mark.chaos
 
 EPOCHS = 2
-COUNTER = test_elastic.COUNTER.replace("epochs=3", f"epochs={EPOCHS}").replace("sleep(0.02)", "sleep(0.01)")
+COUNTER = test_elastic.COUNTER.replace("epochs=3", f"epochs={EPOCHS}").replace("sleep(0.02)", "sleep(0.015)")
 
 # What follows runs in the ranks, as a part of the workload's file.
 DIES = """
@@ -136,7 +136,7 @@ def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for who in ("worker", "server"):  # at step 30, at step 50
         running.wait_for(lambda who=who: (tmp_path / f"dead {who}").exists())
         killed.append(time.perf_counter())
-    running.wait_for_step(75)
+    running.wait_for_step(62)
     killed.append(kill(running, 0, 4))
     assert all_once(running)
     assert running.end().steps == EPOCHS * SAMPLES // TOTAL_BATCH

@@ -43,7 +43,7 @@ def updates(number: int, seed: int = 0) -> list[Update]:
         rates = (0.1 / step,)
         kind = step % 4
         if kind == 0:
-            left_out = tuple(push._replace(count=math.nan) for push in (a, b))
+            left_out = tuple(push._replace(share=math.nan) for push in (a, b))
             made.append(Update(left_out, rates, (), together=True))
         elif kind == 1:
             made += [Update((a,), rates, (vector(),), together=True), Update((b,), rates, (vector(),), together=True)]

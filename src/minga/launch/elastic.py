@@ -1,7 +1,7 @@
 """One rank's training through all changes of who is in the run: each generation has a transport of its own.
 
     with Seat.take(arguments, experiment, trainee) as seat:
-        rank = train_through_changes(experiment, trainee, recorder, keeper, seat)
+        train_through_changes(experiment, trainee, recorder, keeper, seat, save=save)
 
 When somebody dies, hangs, leaves or joins, the coordinator announces the next generation. The transport of the last one
 is given up, which ends whatever a rank waits for; then the ranks connect anew, go on from the one that has come
@@ -20,6 +20,7 @@ from typing import Any, Self
 import minga
 from minga.checkpoints.keeper import Keeper
 from minga.checkpoints.state import layout_hash
+from minga.comm import barrier
 from minga.comm.tcp import DataDoor, TcpTransport
 from minga.comm.traced import TracedTransport
 from minga.errors import PeerLost, PeerTimeout, Refused, RunStopped
@@ -168,9 +169,15 @@ def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
 
 
 def train_through_changes(
-    experiment: Experiment, trainee: Trainee, recorder: Recorder, keeper: Keeper, seat: Seat
-) -> int:
-    """Train to the end, with whoever is there; this process's rank in the last generation."""
+    experiment: Experiment,
+    trainee: Trainee,
+    recorder: Recorder,
+    keeper: Keeper,
+    seat: Seat,
+    *,
+    save: Callable[[], None] = lambda: None,
+) -> None:
+    """Train to the end, with whoever is there; then the first rank of the last generation calls `save`."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
     replica = trainee.replica
     journal: Journal | None = None
@@ -193,7 +200,12 @@ def train_through_changes(
                 members = [member.id for member in generation.members]
                 journal.regrouped(comm, generation.number, members, recorder.now() - began, reason)
             train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.report(trainee))
-            return comm.rank
+            trainers = strategy.trainers(replica, comm)
+            if comm.rank < trainers:
+                if comm.rank == 0:
+                    save()
+                barrier(comm.group(range(trainers)))  # should it be killed before it has, another one does it
+            return
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)
             generation, as_before = seat.next_generation(lost)

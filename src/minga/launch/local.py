@@ -93,7 +93,7 @@ def see_through(
     told: set[str] = set()
     coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
     restarts = 0
-    stopped = done = False
+    stopped = done = over = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
@@ -101,6 +101,7 @@ def see_through(
                 if code != 0 and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
+                over = code == 0  # all members have finished
             elif code == 0:
                 done = True
             elif code == _STOPPED:
@@ -111,6 +112,8 @@ def see_through(
                     del killed[name]
                 elif revival.in_vain(killed):  # servers alone would wait for ever
                     deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+            elif revival is not None and done and revival.is_left_over([name]):
+                continue
             else:
                 failed[name] = code
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
@@ -123,6 +126,8 @@ def see_through(
                         os.kill(started.pids[name], signal.SIGTERM)
         if revival is not None:
             revival.end_stopped(started)
+            if over and done and revival.is_left_over(started.names):
+                break
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)

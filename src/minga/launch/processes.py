@@ -63,6 +63,11 @@ class Processes:
     def running(self) -> bool:
         return bool(self._awaited)
 
+    @property
+    def names(self) -> set[str]:
+        """Of the jobs that run and are waited for."""
+        return set(self._awaited)
+
     def pid_of(self, name: str) -> int | None:
         """Of a job that runs, as far as is known."""
         return self.pids.get(name) if name in self._awaited else None

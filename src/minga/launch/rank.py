@@ -137,11 +137,18 @@ class _Rank:
 
     def _train(self) -> None:
         assert self._trainee is not None
-        rank = self._train_with_changes(self._trainee) if self._arguments["token"] else self._train_together()
-        if rank == 0:
-            save_model(self._directory, self._trainee.replica.model)
+        if self._arguments["token"]:
+            self._train_with_changes(self._trainee)
+        else:
+            self._train_together()
+            if self._rank == 0:
+                self._save()
 
-    def _train_with_changes(self, trainee: Trainee) -> int:
+    def _save(self) -> None:
+        assert self._trainee is not None
+        save_model(self._directory, self._trainee.replica.model)
+
+    def _train_with_changes(self, trainee: Trainee) -> None:
         seconds = self._experiment.cluster.timeout_seconds
         seat = {
             **self._arguments,
@@ -152,15 +159,14 @@ class _Rank:
         }
         with Seat.take(seat, self._experiment, trainee, host=self._arguments["hosts"][self._rank]) as taken:
             try:
-                return train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken)
+                train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken, save=self._save)
             except Refused as refused:
                 if not self._arguments.get("again"):
                     raise
                 # It was started again when the others had nearly finished, and needs nobody any more.
                 _LOG.warning("rank %d is not needed any more: %s", self._rank, refused)
-                return self._rank or -1
 
-    def _train_together(self) -> int:
+    def _train_together(self) -> None:
         """In one group of ranks from the beginning to the end."""
         assert self._trainee is not None
         cluster = self._experiment.cluster
@@ -178,7 +184,6 @@ class _Rank:
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))
         train(self._experiment, self._trainee, comm, self._recorder, self._keeper)
         comm.close()
-        return self._rank
 
     def _stop(self) -> None:
         assert self._trainee is not None and isinstance(self._keeper, DiskKeeper)

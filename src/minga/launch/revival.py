@@ -48,6 +48,10 @@ class Revival:
         started.start(replace(job, arguments={**job.arguments, "again": True}))
         return True
 
+    def is_left_over(self, names: Collection[str]) -> bool:
+        """Whether all of these were started again; when the others are done, nobody needs them."""
+        return set(names) <= set(self._starts)
+
     def in_vain(self, killed: Collection[str]) -> bool:
         """Whether nobody is left who trains."""
         return self._workers <= set(killed)

@@ -103,7 +103,7 @@ class DiskLedger(Ledger):
         if self._broken:
             return
         began = self._clock()
-        pushes = [[*push[:3], push.count if math.isfinite(push.count) else None] for push in update.pushes]
+        pushes = [[*push[:3], push.share if math.isfinite(push.share) else None] for push in update.pushes]
         facts = {
             "kind": "update",
             "pushes": pushes,
@@ -289,8 +289,8 @@ class _Guard:
 def _update_from(facts: dict[str, Any], content: bytes, like: Tensor) -> Update:
     """What `append` has written."""
     pushes = tuple(
-        Push(str(member), int(number), int(step), math.nan if count is None else float(count))
-        for member, number, step, count in facts["pushes"]
+        Push(str(member), int(number), int(step), math.nan if share is None else float(share))
+        for member, number, step, share in facts["pushes"]
     )
     number = int(facts["gradients"])
     if len(content) != number * like.nbytes:
@@ -298,7 +298,7 @@ def _update_from(facts: dict[str, Any], content: bytes, like: Tensor) -> Update:
     gradients: tuple[Tensor, ...] = ()
     if number and like.numel():
         flat = torch.frombuffer(bytearray(content), dtype=like.dtype)
-        gradients = tuple(flat.split(like.numel()))
+        gradients = tuple(torch.unbind(flat.view(number, -1)))
     elif number:
         gradients = tuple(torch.empty_like(like) for _ in range(number))
     return Update(pushes, tuple(float(rate) for rate in facts["rates"]), gradients, bool(facts["together"]))

@@ -185,10 +185,10 @@ class Server:
         arrived = dict(sorted(self._arrived.items()))
         self._arrived.clear()
         in_step = self._strategy.bound == 0
-        if in_step and any(math.isnan(push.count) for push in arrived.values()):
+        if in_step and any(math.isnan(push.share) for push in arrived.values()):
             # In step, all leave out what one can't use.
-            arrived = {worker: push._replace(count=math.nan) for worker, push in arrived.items()}
-        counted = [worker for worker, push in arrived.items() if push.count > 0]
+            arrived = {worker: push._replace(share=math.nan) for worker, push in arrived.items()}
+        counted = [worker for worker, push in arrived.items() if push.share > 0]
         gradients, together = self._decode(counted, arrived, in_step)
         update = Update(tuple(arrived.values()), tuple(self._shard.learning_rates), gradients, together)
         # What a worker hears of is in the log: a server that is killed loses nothing that anybody knows of.
@@ -210,11 +210,11 @@ class Server:
                 self._codec.decode(self._inbox[worker], into, self._streams[worker])
             return tuple(decoded), False
         mean.zero_()
-        total = sum(pushes[worker].count for worker in counted)
+        total = sum(pushes[worker].share for worker in counted)
         part = torch.empty_like(mean)
         for worker in counted:
             self._codec.decode(self._inbox[worker], part, self._streams[worker])
-            mean.add_(part, alpha=pushes[worker].count / total)
+            mean.add_(part, alpha=pushes[worker].share / total)
         return (mean,), True
 
     def _share(self, behind: int, fill: float) -> float:
