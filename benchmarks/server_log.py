@@ -1,4 +1,4 @@
-"""What a server's log costs: the time before each answer, of a snapshot on the way, and of coming back.
+"""What a server's log costs: the time that it adds to each update, with snapshots as usual, and that of coming back.
 
 python benchmarks/server_log.py
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from minga.ledger import Ledger, Period
 from minga.replica import Replica
-from minga.servers.disk_ledger import DiskLedger, SnapshotRule
+from minga.servers.disk_ledger import DiskLedger
 from minga.shard import Push, Shard, Update
 
 SIZES = {"10 K": (100, 100), "420 K": (600, 700), "4.2 M": (2048, 2048)}
@@ -60,19 +60,12 @@ class Contestant:
 
 def measure(name: str, size: tuple[int, int], folder: Path) -> dict[str, Any]:
     without = Contestant(size, Ledger())
-    # No snapshots among the updates: they are measured apart.
-    logged = DiskLedger(folder / name, SnapshotRule(updates=1 << 40, seconds=1e9, log_bytes=1 << 40))
+    logged = DiskLedger(folder / name)
     with_log = Contestant(size, logged)
     seconds = harness.alternate({"without": without.run, "with": with_log.run}, REPETITIONS, quiet=True)
-    copying = []
-    for _ in range(3):
-        began = time.perf_counter()
-        logged._take_snapshot(with_log.shard)
-        copying.append(time.perf_counter() - began)
-        logged._wait()
-    for _ in range(5):
-        with_log.run()
+    costs = logged.costs()
     logged.close()
+    nbytes = sum(path.stat().st_size for path in (folder / name).iterdir())
     began = time.perf_counter()
     assert DiskLedger(folder / name).restore(make_shard(size))
     restoring = time.perf_counter() - began
@@ -83,8 +76,9 @@ def measure(name: str, size: tuple[int, int], folder: Path) -> dict[str, Any]:
         "log adds, ms": 1000 * statistics.median(added),
         "lowest": 1000 * min(added),
         "highest": 1000 * max(added),
-        "snapshot, ms of the server's time": 1000 * statistics.median(copying),
-        f"coming back with {5 * UPDATES} updates, s": restoring,
+        "snapshots": int(costs["snapshots"]),
+        "MB on disk": nbytes / 1e6,
+        "coming back, s": restoring,
         "repetitions": REPETITIONS,
     }
 
