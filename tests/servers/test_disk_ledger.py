@@ -158,6 +158,25 @@ def test_undoing_is_as_if_it_had_never_come(tmp_path: Path, every: int) -> None:
     assert new.period is not None and new.period.number == 2
 
 
+def test_what_was_undone_is_in_no_snapshot_that_stays(tmp_path: Path) -> None:
+    shard, ledger = make_shard(), DiskLedger(tmp_path, SnapshotRule(updates=3))
+    ledger.begin(shard, PERIOD)
+    pushed = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(1, 4)]
+    put_in(ledger, shard, pushed)  # the third is in the second snapshot
+    assert ledger.undo(shard, {("a", 3)})
+    ledger.begin(shard, Period(2, 2, PERIOD.order, ("b",)))
+    more = [Update((Push("b", n, n, 1.0),), (0.1,), (torch.ones(28),), together=True) for n in range(1, 3)]
+    put_in(ledger, shard, more)
+    ledger.close()
+    again = make_shard()
+    assert DiskLedger(tmp_path).restore(again)
+    expected = make_shard()
+    for update in (*pushed[:2], *more):
+        expected.apply(update)
+    assert equal(bits(again), bits(shard))
+    assert equal(bits(again), bits(expected))
+
+
 def test_of_a_mean_nothing_is_left(tmp_path: Path) -> None:
     a, b = Push("a", 1, 1, 0.5), Push("b", 1, 1, 0.5)
     update = Update((a, b), (0.1,), (torch.ones(28),), together=True)
@@ -174,6 +193,7 @@ def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     put_in(ledger, shard, one[:10])  # the tenth makes a snapshot
     ledger._writing.result()  # type: ignore[union-attr]
     # The tenth is in the snapshot, and its worker has not been heard of since: what is older must stay.
+    put_in(ledger, shard, [Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)])
     assert ShardFiles(tmp_path).numbers() == [1, 2]
     put_in(ledger, shard, one[10:11])
     assert ShardFiles(tmp_path).numbers() == [2]
@@ -182,6 +202,8 @@ def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     put_in(ledger, shard, one[11:12])
     ledger._writing.result()  # type: ignore[union-attr]
     put_in(ledger, shard, one[12:13])
+    assert ShardFiles(tmp_path).numbers() == [2, 3]  # one has pushed since, the other has not
+    put_in(ledger, shard, [Update((Push("b", 2, 2, 1.0),), (0.1,), (torch.ones(28),), together=True)])
     assert ShardFiles(tmp_path).numbers() == [3]
     assert ledger.costs()["snapshots"] == 2
     ledger.close(finished=True)

@@ -182,8 +182,11 @@ def test_when_the_disk_is_gone_too_a_workers_parameters_are_taken(
     assert meet_all(trainees, strategy) == [3] * 4
     assert torch.equal(whole(trainees), before)
     assert "has lost its part of the parameters, on disk too" in caplog.text
-    # And the next time it is believed like the others.
+    # And the next time it is believed like the others, whether anybody has pushed since or not.
     caplog.clear()
+    train_some(trainees, strategy, 0)
+    assert meet_all(trainees, strategy) == [3] * 4
+    assert torch.equal(whole(trainees), before)
     train_some(trainees, strategy, 1)
     assert meet_all(trainees, strategy) == [4] * 4
     assert caplog.text == ""
