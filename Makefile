@@ -11,8 +11,8 @@ demo: environment  ## train the embedded digits on one node and on two, compare,
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
 	$(BIN)/minga report demo/* --out demo/report
 
-test: environment  ## every test, on two cores in a few minutes
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: environment  ## every test but the slow ones, on two cores in less than ten minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: environment  ## style, types
 	$(BIN)/ruff check .
@@ -31,8 +31,8 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/server_log.py
 
-chaos: environment  ## faults: real processes that are killed, stopped and starved
-	$(BIN)/python -m pytest -m chaos -v
+chaos: environment  ## faults: real processes that are killed, stopped and starved; also all slow tests
+	$(BIN)/python -m pytest -m "chaos or slow" -v
 
 environment: .venv/installed
 

@@ -20,6 +20,8 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import RankFailed
 from minga.measure.events import event_files, read_events
 
+pytestmark = pytest.mark.chaos
+
 SAMPLES, TOTAL_BATCH, EPOCHS = 600, 12, 3
 STEPS = EPOCHS * SAMPLES // TOTAL_BATCH
 
@@ -141,7 +143,7 @@ def recovery_seconds(running: Running, killed: float) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("rank", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp_path: Path, rank: int) -> None:
     running = Running(tmp_path, "ring", nodes=4)
     running.wait_for_step(40)
@@ -185,7 +187,10 @@ def test_the_coordinator_may_be_killed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("strategy", ["local_sgd:period=8,overlap=4", "adaptive", "gossip"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["adaptive", *(pytest.param(each, marks=pytest.mark.slow) for each in ("local_sgd:period=8,overlap=4", "gossip"))],
+)
 def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) -> None:
     running = Running(tmp_path, strategy, nodes=3)
     running.wait_for_step(40)

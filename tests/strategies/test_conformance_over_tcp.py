@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from minga.codecs import Half
 from minga.strategies import AllReduce, Gossip, LocalSGD, ParameterServer, Strategy
 from minga.testing import (
@@ -10,6 +12,8 @@ from minga.testing import (
     StrategyConformance,
     run_tcp_threads,
 )
+
+pytestmark = pytest.mark.slow  # the transport's own kit has shown what a strategy may rely on
 
 
 class TestRingOverTcp(ExactStrategyConformance):
