@@ -1,7 +1,8 @@
 """What a server has applied: which pushes of which workers, in which stretch of the training.
 
     ledger.begin(shard, period)                      # ranks have formed: these workers, from this place in the data
-    ledger.append(shard, update); shard.apply(update); ledger.applied(shard)
+    ledger.append(shard, update); shard.apply(update); ledger.applied()
+    ledger.tidy_up(shard)                            # when the workers have their answers
 
 A `Ledger` itself keeps this in memory, for as long as its process lives. `servers.disk_ledger` keeps it, with all that
 is needed to get the shard back, on disk too.
@@ -128,9 +129,12 @@ class Ledger:
         for push in update.pushes:
             self.book.add(push.member, Entry(push.number, self.period.number, push.step))
 
-    def applied(self, shard: Shard) -> None:
+    def applied(self) -> None:
         """After it was, if it has changed something."""
         self.version += 1
+
+    def tidy_up(self, shard: Shard) -> None:
+        """Between two updates, when nobody waits: whatever has to be done now and then."""
 
     def undo(self, shard: Shard, undone: AbstractSet[Key]) -> bool:
         """Bring a shard to where it would be without some of the last pushes; False if it stays as it is."""

@@ -87,6 +87,12 @@ def push_half(self, replica, comm, kind):
 ParameterServer._push = push_half
 """
 
+TAKES_SNAPSHOTS_OFTEN = """
+from functools import partial
+from minga.servers import disk_ledger
+disk_ledger.SnapshotRule = partial(disk_ledger.SnapshotRule, updates=4)
+"""
+
 KEEPS_LOGS = """
 from minga.servers.files import ShardFiles
 ShardFiles.remove = ShardFiles.close
@@ -130,7 +136,12 @@ def log(running: Running, rank: int) -> str:
 
 
 def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    injected = (DIES, WORKER_DIES_BETWEEN_TWO_SERVERS, SERVER_DIES_BEFORE_ITS_SECOND_ANSWER)
+    injected = (
+        DIES,
+        WORKER_DIES_BETWEEN_TWO_SERVERS,
+        SERVER_DIES_BEFORE_ITS_SECOND_ANSWER,
+        TAKES_SNAPSHOTS_OFTEN,
+    )
     running = start(tmp_path, monkeypatch, *injected, strategy="ps:servers=2", nodes=3)
     killed = []
     for who in ("worker", "server"):  # at step 30, at step 50
@@ -176,7 +187,7 @@ def count_in_log(running: Running, server: int, counts: torch.Tensor) -> int:
 
 
 def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    injected = (DIES, WORKER_DIES_BEFORE_ITS_ANSWER)
+    injected = (DIES, WORKER_DIES_BEFORE_ITS_ANSWER, TAKES_SNAPSHOTS_OFTEN)
     strategy = "ps:servers=2,mode=ssp,staleness=2,damping=workers,placement=beside"
     running = start(tmp_path, monkeypatch, *injected, strategy=strategy, nodes=3)
     wait_for_another(running, 1)  # it has died, and a server with it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from minga.errors import ProtocolError
 from minga.ledger import Period
 from minga.replica import Replica
 from minga.servers.disk_ledger import DiskLedger, SnapshotRule
 from minga.servers.files import ShardFiles
+from minga.servers.records import read_record, write_record
 from minga.shard import Push, Shard, Update
 
 PERIOD = Period(1, 0, {"epoch": 0, "offset": 0, "samples": 10, "owed": []}, ("a", "b"))
@@ -56,7 +59,8 @@ def put_in(ledger: DiskLedger, shard: Shard, pushed: list[Update]) -> None:
     for update in pushed:
         ledger.append(shard, update)
         if shard.apply(update):
-            ledger.applied(shard)
+            ledger.applied()
+        ledger.tidy_up(shard)
 
 
 def bits(shard: Shard) -> list[Tensor]:
@@ -68,13 +72,21 @@ def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
+def left_by_a_kill(folder: Path) -> Path:
+    """The files as they are while the server still has them open; closing them would tidy them up."""
+    copy = folder.with_name(f"{folder.name} of a killed server")
+    shutil.copytree(folder, copy)
+    return copy
+
+
 @pytest.mark.parametrize("optimizer", [0, 1])
 @pytest.mark.parametrize("every", [1000, 3])
 def test_a_killed_server_comes_back_to_the_same_bits(tmp_path: Path, optimizer: int, every: int) -> None:
     shard, ledger = make_shard(optimizer), DiskLedger(tmp_path / "s", SnapshotRule(updates=every))
     ledger.begin(shard, PERIOD)
     put_in(ledger, shard, updates(17))
-    again, new = make_shard(optimizer), DiskLedger(tmp_path / "s")
+    left = left_by_a_kill(tmp_path / "s")
+    again, new = make_shard(optimizer), DiskLedger(left)
     ledger.close()
     assert new.holds
     assert new.restore(again)
@@ -89,8 +101,8 @@ def test_a_killed_server_comes_back_to_the_same_bits(tmp_path: Path, optimizer: 
             for update in updates(5, seed=1):
                 each.apply(update)
     assert equal(bits(again), bits(shard))
+    third, last = make_shard(optimizer), DiskLedger(left_by_a_kill(left))
     new.close()
-    third, last = make_shard(optimizer), DiskLedger(tmp_path / "s")
     assert last.restore(third)
     assert equal(bits(third), bits(shard))
 
@@ -109,6 +121,79 @@ def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
         again = make_shard()
         assert DiskLedger(tmp_path).restore(again)
         assert equal(bits(again), wanted)
+
+
+def test_a_file_that_is_written_over_has_nothing_of_its_last_turn(tmp_path: Path) -> None:
+    shard, ledger = make_shard(), DiskLedger(tmp_path / "s", SnapshotRule(updates=8))
+    ledger.begin(shard, PERIOD)
+    # All of one size, so that where the new ones end an old one begins.
+    pushed = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(10, 40)]
+    inodes = []
+    for update in pushed:
+        put_in(ledger, shard, [update])
+        log = max((tmp_path / "s").glob("log-*"))
+        inodes.append(log.stat().st_ino)
+        again = make_shard()
+        assert DiskLedger(tmp_path / "s").restore(again)
+        assert equal(bits(again), bits(shard))
+    assert len(set(inodes)) == 2  # files are used again
+    assert log.stat().st_size > ledger._files.log_bytes  # there is something of its last turn
+    # A record that is written over another, but not all of it when the process is killed.
+    content = bytearray(log.read_bytes())
+    before, after = bits(shard), ledger._files.log_bytes
+    put_in(ledger, shard, [Update((Push("a", 40, 40, 1.0),), (0.1,), (torch.ones(28) * 40,), together=True)])
+    assert max((tmp_path / "s").glob("log-*")) == log
+    whole = log.read_bytes()
+    for written in range(after + 1, ledger._files.log_bytes, 7):
+        log.write_bytes(whole[:written] + content[written:])
+        again = make_shard()
+        assert DiskLedger(tmp_path / "s").restore(again)
+        assert equal(bits(again), before)
+    ledger.close()
+
+
+def test_a_log_that_others_follow_ends_where_its_last_turn_did_not(tmp_path: Path) -> None:
+    def vector(step: int) -> Tensor:
+        return torch.full((28,), float(step))
+
+    shard, ledger = make_shard(), DiskLedger(tmp_path, SnapshotRule(updates=3))
+    ledger.begin(shard, PERIOD)
+    pushed = []
+    for step in range(1, 10):
+        both = (Push("a", step, step, 0.5), Push("b", step, step, 0.5))
+        short = step in (7, 8)  # the third log is written over the first, which was longer
+        gradients = (vector(step),) if short else (vector(step), vector(-step))
+        pushed.append(Update(both, (0.1,), gradients, together=short))
+    pushed.append(Update((Push("a", 10, 10, 0.5),), (0.1,), (vector(10),), together=True))
+    put_in(ledger, shard, pushed)
+    assert ShardFiles(tmp_path).numbers() == [3, 4]
+    assert ledger.undo(shard, {("b", 9)})  # from the third snapshot on
+    expected = make_shard()
+    for update in pushed:
+        kept = update.without({("b", 9)})
+        assert kept is not None
+        expected.apply(kept)
+    assert equal(bits(shard), bits(expected))
+    ledger.close()
+
+
+@pytest.mark.parametrize("size", [3, 4096, 3 * 4096 + 5])
+def test_a_record_with_a_page_of_another_time_is_noticed(tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "records", bytes(range(251)) * (2 * size // 251 + 1)
+    with path.open("wb", buffering=0) as file:
+        length = write_record(file, 7, {"kind": "test"}, [content[:size], content[size : 2 * size]])
+    written = path.read_bytes()
+    assert len(written) == length
+    with path.open("rb") as file:
+        assert read_record(file, 7) == ({"kind": "test"}, content[: 2 * size])
+        assert read_record(file, 7) is None
+    for changed in range(0, length, max(1, length // 40)):
+        path.write_bytes(written[:changed] + bytes([written[changed] ^ 64]) + written[changed + 1 :])
+        with path.open("rb") as file, pytest.raises(ProtocolError):
+            read_record(file, 7)
+    path.write_bytes(written)
+    with path.open("rb") as file, pytest.raises(ProtocolError, match="of turn 7, not of 8"):
+        read_record(file, 8)
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -191,7 +276,6 @@ def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     ledger.begin(shard, PERIOD)
     one = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28),), together=True) for n in range(1, 60)]
     put_in(ledger, shard, one[:10])  # the tenth makes a snapshot
-    ledger._writing.result()  # type: ignore[union-attr]
     # The tenth is in the snapshot, and its worker has not been heard of since: what is older must stay.
     put_in(ledger, shard, [Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)])
     assert ShardFiles(tmp_path).numbers() == [1, 2]
@@ -200,7 +284,6 @@ def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     assert not (tmp_path / "log-000001").exists()
     now = 6.0  # also by time
     put_in(ledger, shard, one[11:12])
-    ledger._writing.result()  # type: ignore[union-attr]
     put_in(ledger, shard, one[12:13])
     assert ShardFiles(tmp_path).numbers() == [2, 3]  # one has pushed since, the other has not
     put_in(ledger, shard, [Update((Push("b", 2, 2, 1.0),), (0.1,), (torch.ones(28),), together=True)])
@@ -208,6 +291,25 @@ def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     assert ledger.costs()["snapshots"] == 2
     ledger.close(finished=True)
     assert not tmp_path.exists()
+
+
+def test_what_a_slow_worker_has_pushed_stays_undoable_for_a_while(tmp_path: Path) -> None:
+    rule = SnapshotRule(log_bytes=4000, log_factor=0.0)
+    shard, ledger = make_shard(), DiskLedger(tmp_path, rule)
+    ledger.begin(shard, PERIOD)
+    slow = Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)
+    quick = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(1, 130)]
+    put_in(ledger, shard, [slow, *quick[:40]])
+    assert ShardFiles(tmp_path).numbers() == [1, 2]
+    assert ledger.undo(shard, {("b", 1)})
+    expected = make_shard()
+    for update in quick[:40]:
+        expected.apply(update)
+    assert equal(bits(shard), bits(expected))
+    ledger.begin(shard, PERIOD)
+    put_in(ledger, shard, [slow, *quick[40:]])
+    assert ShardFiles(tmp_path).numbers()[0] > 3  # but not for ever
+    ledger.close()
 
 
 def test_a_full_disk_does_not_end_the_training(

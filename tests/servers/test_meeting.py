@@ -111,7 +111,7 @@ def push_on_one_server_alone(trainee: Trainee, server: Trainee, rank: int) -> No
     update = Update((push,), tuple(shard.learning_rates), (torch.ones_like(shard.gradients),), together=True)
     ledger.append(shard, update)
     assert shard.apply(update)
-    ledger.applied(shard)
+    ledger.applied()
 
 
 def meet_all(trainees: list[Trainee], strategy: Strategy) -> list[int | None]:

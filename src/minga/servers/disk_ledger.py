@@ -6,7 +6,7 @@
 An update is in the log before it is applied and before any worker hears of it, so what a worker knows of is on disk.
 The same log takes an update back: the last snapshot before it is read, and all others are applied again. That costs
 nothing until it is needed, where a copy of the last state would cost memory and time in every step. Snapshots are
-copied at once and written by a thread; the log before one goes when nobody can want it undone any more.
+written when the workers have their answers; the log before one goes when nobody can want it undone any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,9 @@ class SnapshotRule:
     log_bytes: int = 64 << 20
     log_factor: float = 4.0
     """The log may have `log_bytes`, or this many times the size of a snapshot if that is more."""
+    unsettled_factor: float = 4.0
+    """It may be this many times as long where a worker has not pushed since the last snapshot: what it pushed before
+    may have to be undone."""
 
 
 class DiskLedger(Ledger):
@@ -63,8 +65,8 @@ class DiskLedger(Ledger):
         """What was undone and is not yet said to be in the log."""
         self._marks: dict[str, int] = {}
         """For each worker, the last push before the last snapshot: until it pushes again, it may have to be undone."""
-        self._writing: Future[int] | None = None
-        self._writer: ThreadPoolExecutor | None = None
+        self._older = False
+        """Whether there are files from before the last snapshot."""
         self._broken = False
         self._since = 0
         self._taken = 0.0
@@ -85,15 +87,10 @@ class DiskLedger(Ledger):
         self._broken = False  # there may be space again
         with _Guard(self):
             if self._number == 0 or self._undone:
-                # The last snapshot may have what is undone in it, and older ones are about to go.
-                self._wait()
-                # A number that no log has either: what is in an old log must not follow on a new snapshot.
-                self._number = self._files.last_number + 1
-                facts, tensors = self._state(shard)
-                self._snapshot_bytes = self._files.write_snapshot(self._number, facts, tensors)
-                self._files.open_log(self._number)
-                self._files.remove_before(self._number)
-                self._taken, self._since = self._clock(), 0
+                # The last snapshot may have what is undone in it, and older ones are about to go. The new one has a
+                # number that no log has either: what is in an old log must not follow on it.
+                self._write_snapshot(shard, self._files.last_number + 1)
+                self._remove_older()
             self._files.append({"kind": "begin", "period": period.to_dict(), "undone": sorted(self._undone)})
             self._undone.clear()
             self._marks.clear()  # all servers have agreed on what is in it
@@ -119,48 +116,35 @@ class DiskLedger(Ledger):
             self._costs["bytes"] += self._files.log_bytes - before
         self._costs["seconds"] += self._clock() - began
 
-    def applied(self, shard: Shard) -> None:
-        super().applied(shard)
+    def tidy_up(self, shard: Shard) -> None:
         if self._broken or self._number == 0:
             return
-        began = self._clock()
+        began, rule = self._clock(), self._rule
+        length = self._files.log_bytes / max(rule.log_bytes, rule.log_factor * self._snapshot_bytes)
+        due = length >= 1 or self._since >= rule.updates or began - self._taken >= rule.seconds
         with _Guard(self):
-            self._look_after_writing()
-            rule = self._rule
-            longest = max(rule.log_bytes, rule.log_factor * self._snapshot_bytes)
-            due = self._since >= rule.updates or self._files.log_bytes >= longest
-            if self._writing is None and (due or began - self._taken >= rule.seconds):
-                self._take_snapshot(shard)
+            if self._older and (self._settled() or length >= rule.unsettled_factor):
+                self._remove_older()
+            if due and not self._older:
+                self._write_snapshot(shard, self._number + 1)
+                assert self.period is not None
+                self._marks = {member: self.book.last(member) for member in self.period.workers}
                 self._costs["snapshots"] += 1
                 self._costs["snapshot_seconds"] += self._clock() - began
 
-    def _take_snapshot(self, shard: Shard) -> None:
+    def _write_snapshot(self, shard: Shard, number: int) -> None:
         facts, tensors = self._state(shard)
-        copied = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        assert self.period is not None
-        number = self._number + 1
+        self._snapshot_bytes = self._files.write_snapshot(number, facts, tensors)
         self._files.open_log(number)
-        self._number, self._since, self._taken = number, 0, self._clock()
-        self._marks = {member: self.book.last(member) for member in self.period.workers}
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, thread_name_prefix="minga-snapshot")
-        self._writing = self._writer.submit(self._files.write_snapshot, number, facts, copied)
+        self._number, self._since, self._taken, self._older = number, 0, self._clock(), True
 
-    def _look_after_writing(self) -> None:
-        """Remove what is older than the last snapshot, once that is there and nothing before it may be undone."""
-        if self._writing is None or not self._writing.done():
-            return
-        error = self._writing.exception()
-        if error is not None:
-            self._writing = None
-            _LOG.warning("a snapshot of a server's shard could not be written (%s); its log goes on", error)
-            return
-        settled = all(self.book.last(member) > number for member, number in self._marks.items() if number)
-        too_long = self._files.log_bytes > max(self._rule.log_bytes, self._rule.log_factor * self._snapshot_bytes)
-        if settled or too_long:
-            self._snapshot_bytes = self._writing.result()
-            self._files.remove_before(self._number)
-            self._writing = None
+    def _settled(self) -> bool:
+        """Whether nothing that is in the last snapshot can have to be undone."""
+        return all(self.book.last(member) > number for member, number in self._marks.items() if number)
+
+    def _remove_older(self) -> None:
+        self._files.remove_before(self._number)
+        self._older = False
 
     def _state(self, shard: Shard) -> tuple[dict[str, Any], dict[str, Tensor]]:
         listed, tensors = pieces_to(shard.optimizer_state())
@@ -191,8 +175,6 @@ class DiskLedger(Ledger):
         return True
 
     def undo(self, shard: Shard, undone: AbstractSet[Key]) -> bool:
-        if self._writing is not None:
-            self._writing.exception()  # until it is there or has failed
         if not self._broken and self._replay(shard, undone | self._undone):
             self._undone |= undone
             return True
@@ -237,7 +219,6 @@ class DiskLedger(Ledger):
 
     def reset(self) -> None:
         super().reset()
-        self._wait()
         self._files.remove()
         self._number = 0
         self._undone.clear()
@@ -251,23 +232,13 @@ class DiskLedger(Ledger):
             self._files.folder,
             error,
         )
-        self._wait()
         self._files.remove()
         self._number = 0
 
     def close(self, *, finished: bool = False) -> None:
-        self._wait()
-        if self._writer is not None:
-            self._writer.shutdown()
-            self._writer = None
         self._files.close()
         if finished:
             self._files.remove()
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.exception()
-            self._writing = None
 
 
 class _Guard:

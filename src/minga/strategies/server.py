@@ -179,6 +179,7 @@ class Server:
             self._seen[worker] = self._ledger.version
             self._expect(worker)
             self._send_parameters(worker)
+        self._ledger.tidy_up(self._shard)
 
     def _apply(self) -> None:
         """One update from all gradients that have arrived, added in the order of ranks."""
@@ -194,7 +195,7 @@ class Server:
         # What a worker hears of is in the log: a server that is killed loses nothing that anybody knows of.
         self._ledger.append(self._shard, update)
         if self._shard.apply(update):
-            self._ledger.applied(self._shard)
+            self._ledger.applied()
 
     def _decode(self, counted: list[int], pushes: dict[int, Push], in_step: bool) -> tuple[tuple[Tensor, ...], bool]:
         """The gradients of these workers, each for itself, or (in step, or of one alone) together."""
