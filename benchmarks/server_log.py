@@ -77,6 +77,7 @@ def measure(name: str, size: tuple[int, int], folder: Path) -> dict[str, Any]:
         "log adds, ms": 1000 * statistics.median(added),
         "lowest": 1000 * min(added),
         "highest": 1000 * max(added),
+        # In the mean of all updates, also of the first ones, whose files are new.
         "before the answer, ms": 1000 * costs["seconds"] / costs["updates"],
         "snapshots": int(costs["snapshots"]),
         "a snapshot, ms": 1000 * costs["snapshot_seconds"] / max(1, costs["snapshots"]),
