@@ -29,6 +29,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/tcp_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/server_log.py
 
 chaos: environment  ## faults: real processes that are killed, stopped and starved; also all slow tests
 	$(BIN)/python -m pytest -m "chaos or slow" -v

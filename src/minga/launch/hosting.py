@@ -135,8 +135,9 @@ def coordinator_job(
     """Who keeps the roster of a run, outside of all ranks. It may be started again when it has died."""
     cluster = experiment.cluster
     rules = {
-        "expect": cluster.nodes,
+        "expect": experiment.ranks,
         "min_nodes": cluster.min_nodes,
+        "min_servers": experiment.chosen_strategy.server_ranks,  # each has a part that nobody else has
         "heartbeat_seconds": min(1.0, cluster.heartbeat_timeout_seconds / 5),
         "heartbeat_timeout_seconds": cluster.heartbeat_timeout_seconds,
         "progress_timeout_seconds": cluster.heartbeat_timeout_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
@@ -16,8 +17,9 @@ from minga.errors import DataError, RankFailed, RunError, RunStopped, UsageError
 from minga.experiment import Experiment
 from minga.launch.hosting import COORDINATOR, host_ranks, hosting
 from minga.launch.processes import Job, Processes, processes
+from minga.launch.revival import Revival
 from minga.measure.events import event_files, read_events
-from minga.run_directory import log_file
+from minga.run_directory import log_file, server_folder
 
 __all__ = ["launch_local", "see_through", "stop_when_asked"]
 
@@ -40,6 +42,8 @@ def launch_local(
     """
     stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: False)
     with stop as stopping, hosting(experiment, run, elastic=experiment.elastic) as where:
+        shutil.rmtree(server_folder(run), ignore_errors=True)  # of another session of this run
+        hosted = host_ranks(experiment)
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
@@ -57,10 +61,17 @@ def launch_local(
                 log=str(log_file(run, ranks[0])),
                 place=where.places[index],
             )
-            for index, ranks in enumerate(host_ranks(experiment))
+            for index, ranks in enumerate(hosted)
         ]
+        nodes, revival = experiment.cluster.nodes, None
+        if experiment.elastic:
+            revival = Revival(
+                needed=[job for job, ranks in zip(jobs, hosted, strict=True) if max(ranks) >= nodes],
+                workers={job.name for job, ranks in zip(jobs, hosted, strict=True) if min(ranks) < nodes},
+                stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
+            )
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
-            see_through(started, run, tick, stopping, helpers=where.helpers, elastic=experiment.elastic)
+            see_through(started, run, tick, stopping, helpers=where.helpers, revival=revival)
 
 
 def see_through(
@@ -70,19 +81,19 @@ def see_through(
     stopping: Callable[[], bool] = lambda: False,
     *,
     helpers: Sequence[Job] = (),
-    elastic: bool = False,
+    revival: Revival | None = None,
 ) -> None:
     """Wait until all processes have ended well; one that ends badly ends the run.
 
-    When `stopping` gets true, ranks are asked to stop, and get some time for that. `elastic`: a rank that is killed
-    does not end the run as long as there are others, and a coordinator among the `helpers` that dies is started again.
+    When `stopping` gets true, ranks are asked to stop, and get some time for that. `revival`: a rank that is killed
+    does not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again.
     """
     failed: dict[str, int] = {}
     killed: dict[str, int] = {}
     told: set[str] = set()
     coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
     restarts = 0
-    stopped = done = False
+    stopped = done = over = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
@@ -90,12 +101,19 @@ def see_through(
                 if code != 0 and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
+                over = code == 0  # all members have finished
             elif code == 0:
                 done = True
             elif code == _STOPPED:
                 stopped = True
-            elif elastic and code < 0:
+            elif revival is not None and code < 0:
                 killed[name] = code
+                if not done and not stopping() and revival.start_again(started, name):
+                    del killed[name]
+                elif revival.in_vain(killed):  # servers alone would wait for ever
+                    deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+            elif revival is not None and done and revival.is_left_over([name]):
+                continue
             else:
                 failed[name] = code
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
@@ -106,6 +124,10 @@ def see_through(
                 if name.startswith("rank "):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(started.pids[name], signal.SIGTERM)
+        if revival is not None:
+            revival.end_stopped(started)
+            if over and done and revival.is_left_over(started.names):
+                break
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)

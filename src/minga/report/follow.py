@@ -52,6 +52,9 @@ class Follower:
         self.ranks: dict[int, RankState] = {}
         self.evaluations: list[dict[str, Any]] = []
         self.started: dict[str, Any] | None = None
+        self.leader = 0
+        """Whose step and loss stand for all; another one when ranks form anew without the first."""
+        self._leads_since = 0.0
         self.damaged_lines = 0
         """Lines that are no event; they are passed over."""
 
@@ -78,6 +81,8 @@ class Follower:
             case "started":
                 state.first_time = event["time"]
                 self.started = self.started or event
+            case "regrouped" if event["rank"] == 0 and event["time"] >= self._leads_since:
+                self.leader, self._leads_since = rank, event["time"]
             case "serving":
                 state.role = "worker, then server" if state.samples else "server"
             case "step":

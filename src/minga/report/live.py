@@ -141,7 +141,7 @@ def view_for(console: Console) -> View:
 def headline(follower: Follower) -> Text:
     """Where a run is, in one line."""
     states = follower.ranks.values()
-    worker = follower.ranks.get(0)
+    worker = follower.ranks.get(follower.leader)
     parts = []
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")
