@@ -29,6 +29,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/tcp_against_gloo.py
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/server_log.py
 
 chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results

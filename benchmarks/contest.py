@@ -59,7 +59,7 @@ PROBLEMS = {
         name="shakespeare",
         title="Transformer on Shakespeare",
         function="shakespeare",
-        epochs=8,
+        epochs=12,
         total_batch=32,
     ),
 }

@@ -12,7 +12,6 @@ Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 from collections.abc import Iterable, Sequence
@@ -65,7 +64,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bandwidths", nargs="+", type=float, metavar="MBIT", help="default: 10 100 1000")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2")
     parser.add_argument("--contestant", action="append", metavar="STRATEGY", help="of Minga; default: adaptive")
-    parser.add_argument("--one-node-once", action="store_true", help="once for all networks, as it needs none")
     parser.add_argument("--seeds-of-ddp", nargs="+", type=int, help="for DDP and its hook; default: the same")
     parser.add_argument("--without-ddp", action="store_true", help="leave out DDP and its hook")
     parser.add_argument("--four-nodes", action="store_true", help="only: bytes of four nodes on the slowest network")
@@ -87,30 +85,29 @@ def two_nodes(
     options: argparse.Namespace, problems: Sequence[Problem], kept: Kept, folder: Path
 ) -> list[dict[str, Any]]:
     """Measure what is not measured yet, and write the rows down after every sitting."""
-    sittings = list(plan(options, problems))
-    rows: list[dict[str, Any]] = []
+    sittings = [left for left in ([cell for cell in s if cell not in kept] for s in plan(options, problems)) if left]
+    rows = rows_of(options, problems, kept)
+    last: tuple[Cell, Outcome] | None = None
     with _progress() as progress:
-        missing = sum(2 + len(left) for left in ([cell for cell in s if cell not in kept] for s in sittings) if left)
-        task = progress.add_task("", total=missing)
+        task = progress.add_task("", total=sum(len(sitting) for sitting in sittings))
         for turn, sitting in enumerate(sittings):
-            sit(sitting, kept, turn, progress, task)
+            last = sit(list(contest.rotated(sitting, turn)), last, kept, progress, task)
             rows = rows_of(options, problems, kept)
-            if rows:
-                harness.write("time_to_accuracy", rows, note_of(options), folder=folder)
+            harness.write("time_to_accuracy", rows, note_of(options), folder=folder)
     return rows
 
 
 def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
-    """What is measured side by side: all contestants on one network, or on all of them, from one seed."""
+    """What is measured between two measurements of one node: each of Minga's contestants, and torch's together."""
     for seed in options.seeds:
         for problem in problems:
-            contestants = [n for n in options.contestants if n not in (DDP, POWERSGD) or seed in options.seeds_of_ddp]
-            sittings = [
-                [cell_of(problem, name, bandwidth, seed) for name in contestants] for bandwidth in options.bandwidths
-            ]
-            yield from [list(itertools.chain(*sittings))] if options.one_node_once else sittings
-            if DDP in contestants and FULL_BANDWIDTH not in options.bandwidths:
-                yield [cell_of(problem, DDP, FULL_BANDWIDTH, seed)]
+            for bandwidth in options.bandwidths:
+                for name in options.contestants:
+                    if name not in (DDP, POWERSGD):
+                        yield [cell_of(problem, name, bandwidth, seed)]
+            theirs = [name for name in (DDP, POWERSGD) if name in options.contestants and seed in options.seeds_of_ddp]
+            networks = options.bandwidths + [FULL_BANDWIDTH] * (FULL_BANDWIDTH not in options.bandwidths)
+            yield [cell_of(problem, name, bandwidth, seed) for name in theirs for bandwidth in networks]
 
 
 def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> Cell:
@@ -124,23 +121,29 @@ def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> C
     )
 
 
-def sit(sitting: Sequence[Cell], kept: Kept, turn: int, progress: Progress, task: Any) -> None:
-    """Measure one node, the contestants that are missing, and one node again: the machine's speed drifts meanwhile."""
-    missing = [cell for cell in sitting if cell not in kept]
-    if not missing:
-        return
-    alone = cell_of(missing[0].problem, SINGLE, missing[0].bandwidth, missing[0].seed)
-    outcomes = {}
-    for cell in [alone, *contest.rotated(missing, turn)]:
+def sit(
+    sitting: Sequence[Cell], last: tuple[Cell, Outcome] | None, kept: Kept, progress: Progress, task: Any
+) -> tuple[Cell, Outcome]:
+    """Measure some contestants, with one node before and after them: the machine's speed drifts meanwhile.
+
+    `last`: one node as it was measured at the end of the sitting before; what is returned is for the next one.
+    """
+    alone = cell_of(sitting[0].problem, SINGLE, FULL_BANDWIDTH, sitting[0].seed)
+
+    def measured(cell: Cell) -> Outcome:
         place = f"{cell.problem.name}, {cell.bandwidth:g} Mbit/s, seed {cell.seed}"
-        progress.update(task, description=f"{place}: {cell.contestant}")
-        outcomes[cell] = contest.measure(cell)
+        progress.update(task, description=f"{place}: {time_figures.label(cell.contestant)}")
+        return contest.measure(cell)
+
+    before = last[1] if last is not None and last[0] == alone else measured(alone)
+    outcomes = []
+    for cell in sitting:
+        outcomes.append(measured(cell))
         progress.advance(task)
-    progress.update(task, description=f"{alone.problem.name}, seed {alone.seed}: one node again")
-    one_node = contest.between(outcomes.pop(alone), contest.measure(alone))
-    progress.advance(task)
-    for cell, outcome in outcomes.items():
-        kept.keep(cell, outcome, one_node)
+    after = measured(alone)
+    for cell, outcome in zip(sitting, outcomes, strict=True):
+        kept.keep(cell, outcome, contest.between(before, after))
+    return alone, after
 
 
 def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept) -> list[dict[str, Any]]:

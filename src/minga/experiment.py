@@ -64,7 +64,7 @@ class Cluster(Config):
 
     transport: Literal["gloo", "tcp"] = "gloo"
     """What carries messages. gloo: one group of ranks for the whole run, which a lost rank ends. tcp: connections of
-    Minga's own; when a rank is killed, hangs or comes back, the others go on (not yet for parameter servers)."""
+    Minga's own; when a rank is killed, hangs or comes back, the others go on."""
 
     min_nodes: int = 1
     """With fewer workers nobody trains; those who are there wait for others."""
@@ -253,8 +253,8 @@ class Experiment(Config):
             raise FieldError(
                 ("cluster", "device"), "GPUs of one machine exchange data past any network; a lab is for device = cpu"
             )
-        if self.cluster.transport == "tcp" and (strategy.server_ranks or self.cluster.device == "cuda"):
-            raise FieldError(("cluster", "transport"), "tcp is not for parameter servers and GPUs yet; use gloo")
+        if self.cluster.transport == "tcp" and self.cluster.device == "cuda":
+            raise FieldError(("cluster", "transport"), "tcp is not for GPUs yet; use gloo")
         if len(self.cluster.cpu) not in (0, 1, self.cluster.nodes, self.hosts):
             sizes = sorted({1, self.cluster.nodes, self.hosts})
             raise FieldError(
@@ -299,7 +299,7 @@ class Experiment(Config):
     @property
     def elastic(self) -> bool:
         """Whether ranks may go and come while it runs."""
-        return self.cluster.transport == "tcp" and self.cluster.nodes > 1
+        return self.cluster.transport == "tcp" and self.ranks > 1
 
     @property
     def in_lab(self) -> bool:

@@ -4,7 +4,8 @@
     regroup(trainee, strategy, comm_of_those_who_are_left)
 
 Whoever has the same bits already gets nothing but the position in the data. Samples that were given out to ranks whose
-work is not in the state that all go on from, because they are gone or were behind, are owed, and come next.
+work is not in the state that all go on from, because they are gone or were behind, are owed, and come next. Where
+servers have the parameters, they are who all go on from (`servers.meeting`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from minga.checkpoints.state import TrainingState, put_back, take
 from minga.comm.transport import Transport
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
+from minga.servers.meeting import meet
 from minga.strategies.base import Strategy
 from minga.trainee import Beginning, Trainee
 
@@ -47,12 +49,19 @@ def regroup(trainee: Trainee, strategy: Strategy, comm: Transport) -> int | None
     A rank without `trainee.beginning` has not trained with the others before, and takes what they have.
     """
     replica, beginning = trainee.replica, trainee.beginning
+    chosen: int | None = None
+    if strategy.server_ranks:
+        outcome = meet(trainee, strategy, comm)
+        if outcome.fresh or outcome.step is not None:
+            return outcome.step
+        chosen = outcome.leader
     mine = _Standing(beginning is not None, replica.applied if beginning is not None else -1, _digest(trainee))
     table = [torch.empty(3, dtype=torch.int64) for _ in range(comm.size)]
     table[comm.rank] = mine.to_tensor()
     comm.all_gather(table)
     standings = [_Standing(bool(row[0]), int(row[1]), int(row[2])) for row in table]
     leader = max(range(comm.size), key=lambda rank: (standings[rank].veteran, standings[rank].step, -rank))
+    leader = leader if chosen is None else chosen
     if not standings[leader].veteran:
         return None
     behind = [rank for rank, each in enumerate(standings) if each.digest != standings[leader].digest]
@@ -96,9 +105,10 @@ def _begin_here(trainee: Trainee) -> None:
 
 
 def _lead(trainee: Trainee, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
-    replica = trainee.replica
+    replica, carried = trainee.replica, strategy.carried(trainee.replica)
     _forget(trainee)
-    word = json.dumps({"step": replica.step, "order": trainee.order.position()}).encode()
+    strategy.carry(replica, carried)
+    word = json.dumps({"step": replica.step, "order": trainee.order.position(), "carried": carried}).encode()
     blob = take(trainee, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
     for rank in range(comm.size):
@@ -119,7 +129,7 @@ def _follow(trainee: Trainee, strategy: Strategy, comm: Transport, leader: int, 
         told = json.loads(word)
         order = trainee.order.copy()
         order.go_to(told["order"])
-        step = int(told["step"])
+        step, carried = int(told["step"]), dict(told["carried"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"it told a position that can't be: {error}") from None
     state = TrainingState.from_bytes(blob, trainee) if behind else None
@@ -129,6 +139,7 @@ def _follow(trainee: Trainee, strategy: Strategy, comm: Transport, leader: int, 
         put_back(state, trainee, strategy, shared_only=True)
     trainee.order.go_to(order.position())
     replica.step = replica.applied = step
+    strategy.carry(replica, carried)
     _begin_here(trainee)
 
 

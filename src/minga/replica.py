@@ -21,7 +21,9 @@ from torch.optim import Optimizer
 from minga.bad_numbers import BadNumber, all_finite, find_bad_number
 from minga.errors import WorkloadError
 from minga.layout import Bucket, Layout, Place
+from minga.ledger import Ledger, Period
 from minga.measure.spans import NO_SPANS, Spans
+from minga.shard import Shard
 from minga.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
 
 __all__ = ["Replica", "Shard", "trainable"]
@@ -64,6 +66,22 @@ class Replica:
         """Whether the step under way changed nothing, here or on another rank, because of that."""
         self.served: Shard | None = None
         """The part of the parameters that this rank holds for others."""
+        self.ledger = Ledger()
+        """For ranks that serve: what they have applied."""
+        self.names: list[str] = []
+        """Id and incarnation of each rank, where processes may be started again."""
+        self.servers: int | None = None
+        """Ranks that are here to serve; None: as many as the strategy says."""
+        self.pushes = 0
+        """What this process has sent to servers so far, ..."""
+        self.acked = 0
+        """... the last that all of them have answered, ..."""
+        self.over = False
+        """... and whether it has got their final parameters."""
+        self.period: Period | None = None
+        """Who trains now, and from where in the data on."""
+        self.periods = 0
+        """How many there were."""
         self.save: Callable[[int, bool], None] = lambda moment, leaving: None
         """For ranks that serve: keep a checkpoint of this moment, and leave if asked to."""
         self._tensors = trainable(model)
@@ -93,6 +111,10 @@ class Replica:
     def optimizer_is_adaptive(self) -> bool:
         """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
         return self._whole.adaptive
+
+    def name_of(self, rank: int) -> str:
+        """What tells the process of a rank from all others, also earlier ones."""
+        return self.names[rank] if self.names else f"rank-{rank}"
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         """Forward and backward on this rank's share of the batch; `None` for an empty share."""
@@ -265,38 +287,6 @@ class Replica:
 
     def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
         return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)
-
-
-class Shard:
-    """A part of the parameters on a server, with the optimizer's state for it."""
-
-    def __init__(
-        self,
-        part: slice,
-        parameters: Tensor,
-        gradients: Tensor,
-        optimizer: SlicedOptimizer,
-        learning_rates: Sequence[float],
-    ) -> None:
-        self.part = part
-        self.parameters = parameters
-        self.gradients = gradients
-        self.learning_rates = list(learning_rates)
-        """One for each parameter group; workers tell the server when theirs change."""
-        self._optimizer = optimizer
-
-    def update(self, share: float = 1.0) -> None:
-        """Apply `gradients`, which stand for this share of a full round of all workers' gradients.
-
-        Their learning rate is reduced so that a round of such updates moves the parameters as far as one update
-        with the mean would: to `share` of it for SGD, to its square root for Adam and its relatives, which divide
-        by the size of the gradients and so already take smaller steps where these are noisier (Malladi et al.,
-        arXiv:2205.10287).
-        """
-        self._optimizer.step(self.learning_rates, self._optimizer.scale_of_share(share))
-
-    def optimizer_state(self) -> list[Piece]:
-        return self._optimizer.state()
 
 
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

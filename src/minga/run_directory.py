@@ -1,4 +1,4 @@
-"""The directory of a run: `experiment.toml`, `events/`, `logs/`, `checkpoints/`, `model.safetensors`."""
+"""The directory of a run: `experiment.toml`, `events/`, `logs/`, `checkpoints/`, `servers/`, `model.safetensors`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minga.errors import ConfigError, RunError
 from minga.experiment import Experiment
 from minga.spec import describe
 
-__all__ = ["alone_in", "event_file", "log_file", "make_run_directory", "save_model"]
+__all__ = ["alone_in", "event_file", "log_file", "make_run_directory", "save_model", "server_folder"]
 
 
 def make_run_directory(experiment: Experiment) -> Path:
@@ -59,6 +59,11 @@ def event_file(run: Path, rank: int) -> Path:
 
 def log_file(run: Path, rank: int) -> Path:
     return run / "logs" / f"rank-{rank}.log"
+
+
+def server_folder(run: Path, server: int | None = None) -> Path:
+    """Where a server keeps its shard while the run lasts; without a number, where all do."""
+    return run / "servers" if server is None else run / "servers" / f"server-{server}"
 
 
 def save_model(run: Path, model: nn.Module) -> None:

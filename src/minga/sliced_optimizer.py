@@ -178,6 +178,10 @@ class SlicedOptimizer:
             pieces.append(Piece(run.start, run.stop, values, frozenset(per_element)))
         return pieces
 
+    def forget(self) -> None:
+        """As if there had been no update yet."""
+        self._optimizer.state.clear()
+
     def restore(self, pieces: Sequence[Piece]) -> None:
         """Go on from such a state of the same elements, however they were cut; what it does not cover stays."""
         for run in self._runs:

@@ -14,7 +14,7 @@ from minga.experiment import Experiment
 from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
 from minga.pace import Pace
-from minga.trainee import Beginning, Trainee
+from minga.trainee import Trainee
 
 __all__ = ["journal_of", "train"]
 
@@ -60,10 +60,13 @@ def train(
         take_buffers_of_first_rank(replica.model, comm)
         keeper.after_start()
         journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
-        trainee.beginning = Beginning(replica.step, order.copy(), comm.rank, strategy.trainers(replica, comm))
+        begun = 0
 
         while True:
             trainers = strategy.trainers(replica, comm)
+            if trainers != begun:  # at first, and when some take another role
+                begun = trainers
+                trainee.begin(comm.rank, trainers, strategy.carried(replica))
             if comm.rank >= trainers:
                 journal.serving()
                 with spans.span("serve"):

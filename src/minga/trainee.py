@@ -12,6 +12,7 @@ from torch import Tensor
 from minga.data.batches import length
 from minga.data.order import Order
 from minga.experiment import Experiment
+from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
 from minga.workload import Workload
@@ -46,6 +47,14 @@ class Trainee:
     base_learning_rates: list[float] = field(default_factory=list)
     beginning: Beginning | None = None
     """Of the group of ranks that it trains in, or has trained in last."""
+
+    def begin(self, rank: int, trainers: int, carried: dict[str, Any]) -> None:
+        """From here on the ranks that train stay the same; `carried`: what their strategy has agreed on before."""
+        replica = self.replica
+        self.beginning = Beginning(replica.step, self.order.copy(), rank, trainers)
+        replica.periods += 1
+        workers = tuple(replica.name_of(each) for each in range(trainers))
+        replica.period = Period(replica.periods, replica.step, self.order.position(), workers, carried)
 
     @property
     def progress(self) -> float:

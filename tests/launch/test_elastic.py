@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import RankFailed
 from minga.measure.events import event_files, read_events
+from minga.report.dataset.sources import find_runs
 
 pytestmark = pytest.mark.chaos
 
@@ -154,6 +155,10 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     regrouped = running.events("regrouped")
     assert {event["ranks"] for event in regrouped} == {3}
     assert running.end().steps == STEPS
+    found = find_runs([running.directory])
+    assert [labelled.run.lost for labelled in found.runs] == [[rank]]
+    assert found.notes == [f"{running.directory.name}: rank {rank} got lost on the way; the others went on without it."]
+    assert found.runs[0].run.training_losses[-1].epoch == EPOCHS
 
 
 def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:

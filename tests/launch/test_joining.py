@@ -251,6 +251,10 @@ def test_experiments_that_can_not_be_shared() -> None:
     for experiment, words in (
         (Experiment(workload="digits"), "at least 2 nodes"),
         (Experiment(workload="digits", cluster=Cluster(nodes=3, cpu=(0.5,))), "lab"),
+        (
+            Experiment(workload="digits", strategy="ps:servers=3,placement=beside", cluster=Cluster(nodes=3)),  # type: ignore[arg-type]
+            "--nodes 3",
+        ),
     ):
         with pytest.raises(ConfigError, match=words):
             prepared(experiment, listening)

@@ -284,6 +284,22 @@ def test_servers_count_apart() -> None:
     assert play.ids == ["a", "b", "t"]
 
 
+def test_a_server_that_is_started_again_has_its_old_place() -> None:
+    play = Play(expect=4, min_servers=2)
+    for id in ("a", "b"):
+        play.come(id)
+    for id in ("node-9", "node-10"):
+        play.come(id, role="server")
+    play.form()
+    play.end("node-9")
+    play.end("a")
+    play.pass_time(1)
+    play.come("node-9", role="server")
+    play.come("a")
+    play.pass_time(0.5)
+    assert play.ids == ["b", "a", "node-9", "node-10"]  # workers behind those who stayed, servers not
+
+
 def test_the_smaller_side_of_a_split_waits_and_goes_on_when_it_heals() -> None:
     play = started(5)
     for id in ("node-2", "node-3", "node-4"):

@@ -16,7 +16,18 @@ from typing import Any
 
 from minga.config import build
 from minga.experiment import Experiment, with_overrides
-from minga.measure.events import Evaluated, Event, Failed, Finished, Powered, Sampled, Serving, Started, Stepped
+from minga.measure.events import (
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Powered,
+    Regrouped,
+    Sampled,
+    Serving,
+    Started,
+    Stepped,
+)
 from minga.run_directory import event_file, make_run_directory
 from minga.units import parse_bandwidth
 
@@ -46,13 +57,18 @@ def make_run(
     servers: int = 0,
     counters: bool = False,
     state: str = "finished",
+    lost: int | None = None,
     settings: dict[str, Any] | None = None,
 ) -> Path:
-    """A run in which the slowest node's own work and `wait_seconds` make up the time; faster ones wait for it."""
+    """A run in which the slowest node's own work and `wait_seconds` make up the time; faster ones wait for it.
+
+    `lost`: a rank that is killed after half of the steps; the others go on.
+    """
     table: dict[str, Any] = {"workload": workload, "runs": str(place)}
     values: dict[str, Any] = {"cluster.nodes": nodes, "training.seed": seed, "training.epochs": epochs}
     values |= {"strategy": strategy} if strategy else {}
     values |= {"cluster.network.bandwidth": bandwidth} if bandwidth else {}
+    values |= {"cluster.transport": "tcp"} if lost is not None else {}
     experiment = build(Experiment, with_overrides(table, {**values, **(settings or {})}))
     run = make_run_directory(experiment)
     if simulated:
@@ -66,6 +82,12 @@ def make_run(
         events = _worker(
             experiment, rank, nodes + servers, own[rank], seconds, metrics, watts, estimated, samples_every, bandwidth
         )
+        if lost is not None:
+            first = 0 if lost else 1
+            evaluated = _worker(
+                experiment, 0, nodes + servers, own[0], seconds, metrics, watts, estimated, None, bandwidth
+            )
+            events = _with_one_lost(events, rank, lost, nodes + servers, evaluated if rank == first else [])
         if state == "unfinished":
             events = [event for event in events if event.event != "finished"]
         if state == "failed":
@@ -169,6 +191,23 @@ def _worker(
                 )
             )
     return events
+
+
+def _with_one_lost(
+    events: Sequence[Event], rank: int, lost: int, ranks: int, of_the_first: Sequence[Event]
+) -> list[Event]:
+    """A rank's events where another (or itself) is killed half way; from then on, the first that is left evaluates."""
+    half = max(event.time for event in events) / 2 + 50.0
+    before = [event for event in events if event.time < half]
+    if rank == lost:
+        return before
+    members = [f"node-{each}" for each in range(ranks) if each != lost]
+    place = members.index(f"node-{rank}")
+    counts: dict[str, Any] = {"generation": 2, "step": 10, "seconds": 0.1, "reason": "it is gone"}
+    regrouped = Regrouped(time=half, rank=place, ranks=ranks - 1, members=members, **counts)
+    after = [event for event in events if event.time >= half and event.event != "evaluated"]
+    evaluated = [event for event in of_the_first if event.time >= half and event.event == "evaluated"]
+    return [*before, regrouped, *sorted([*after, *evaluated], key=lambda event: event.time)]
 
 
 def _server(experiment: Experiment, rank: int, ranks: int, seconds: float) -> list[Event]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -83,6 +82,33 @@ def test_time_to_a_target_leaves_evaluations_out(tmp_path: Path) -> None:
     assert time_to(run, Target("accuracy", 0.9, "")) == pytest.approx(5.0)
     assert time_to(run, Target("accuracy", 0.95, "")) == math.inf
     assert time_to(run, Target("loss", 0.2, "")) == pytest.approx(5.0), "of a loss, lower is better"
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_run_that_went_on_without_a_rank_is_finished(tmp_path: Path, lost: int) -> None:
+    whole = read_run(make_run(tmp_path / "whole", nodes=3, own_seconds=10))
+    run = make_run(tmp_path, nodes=3, own_seconds=10, lost=lost)
+    found = find_runs([run])
+    assert found.notes == [f"{run.name}: rank {lost} got lost on the way; the others went on without it."]
+    (labelled,) = found.runs
+    read = labelled.run
+    assert (read.problem, read.lost) == (None, [lost])
+    # Curves go on where the first rank does not, and evaluations do not count whoever told of them.
+    assert [point.seconds for point in read.curve] == pytest.approx([2.5, 5.0, 7.5, 10.0])
+    assert read.training_losses == whole.training_losses
+    assert read.finished.training_loss == whole.finished.training_loss
+    assert read.finished.bytes_sent < whole.finished.bytes_sent
+    assert find_straggler(make_dataset(found).groups[0]) is None, "who was lost early has not worked less in a step"
+
+
+def test_a_run_is_not_finished_as_long_as_one_that_is_left_is_not(tmp_path: Path) -> None:
+    run = make_run(tmp_path, nodes=3, lost=1)
+    events = run / "events" / "rank-2.jsonl"
+    events.write_text("".join(line for line in events.read_text().splitlines(True) if '"finished"' not in line))
+    assert read_run(run).problem == "it is not finished: 1 of 2 ranks say that they are done"
+    # Whoever was lost at the very end, when the others had nothing left to form anew for.
+    (run / "model.safetensors").touch()
+    assert (read_run(run).problem, read_run(run).lost) == (None, [1, 2])
 
 
 def test_a_target_that_half_of_the_runs_miss_is_never_reached(tmp_path: Path) -> None:
@@ -235,15 +261,3 @@ def test_links_asked_and_measured(tmp_path: Path) -> None:
     rows = links_of(dataset_of(make_run(tmp_path, nodes=2, bandwidth="10mbit", rate_measured=0.9)))
     assert len(rows) == 6
     assert [row.deviation for row in rows if row.quantity == "rate"] == pytest.approx([-0.1] * 4)
-
-
-def test_a_run_that_has_lost_somebody_and_gone_on_is_finished(tmp_path: Path) -> None:
-    run = make_run(tmp_path, nodes=3, own_seconds=6)
-    files = sorted((run / "events").glob("rank-*.jsonl"))
-    lines = [file.read_text().splitlines(keepends=True) for file in files]
-    # Killed: it does not say that it is done.
-    files[2].write_text("".join(line for line in lines[2] if '"finished"' not in line))
-    assert "2 of 3 ranks" in str(read_run(run).problem)
-    time = json.loads(lines[0][-1])["time"]
-    files[0].write_text("".join([*lines[0], json.dumps({"event": "regrouped", "time": time, "ranks": 2}) + "\n"]))
-    assert read_run(run).problem is None

@@ -46,6 +46,20 @@ def test_without_a_terminal_it_is_plain_lines(tmp_path: Path) -> None:
     assert "\x1b" not in text
 
 
+def test_when_the_first_rank_is_lost_another_one_stands_for_all(tmp_path: Path) -> None:
+    screen = console(terminal=False)
+    write_events(tmp_path)
+    step = {"event": "step", "time": 14.0, "step": 9, "progress": 0.75, "epoch": 1.0, "loss": 0.125, "samples": 160}
+    step |= {"seconds": {"forward": 1.0}, "bytes_sent": 2_500_000, "messages_sent": 9}
+    regrouped = {"event": "regrouped", "time": 13.0, "rank": 0, "ranks": 1, "generation": 2}
+    with (tmp_path / "events" / "rank-1.jsonl").open("a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in (regrouped, step))
+    view = view_for(screen)
+    view.begin(tmp_path, "digits, 2 nodes, ring")
+    view.tick()
+    assert "75 %  step 9   loss 0.1250" in text_of(screen)
+
+
 def test_in_a_terminal_it_is_a_bar_a_headline_and_a_table_of_ranks(tmp_path: Path) -> None:
     screen = console(terminal=True)
     write_events(tmp_path)

@@ -67,6 +67,9 @@ class Keeper:
     def after_start(self) -> None:
         """After `Strategy.start`: on the same number of ranks, put back everything."""
 
+    def gone_on(self) -> None:
+        """The others have trained already, and this rank has what they have: there is nothing to be put back."""
+
     def close(self) -> None:
         """At the very end, whatever it was."""
 
@@ -125,7 +128,6 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._resumption = None
         if isinstance(error, PeerLost) and self.goes_on:
             self._untried = None
             return
@@ -133,6 +135,9 @@ class DiskKeeper(Keeper):
         if self._untried is not None and error is None:
             self._submit(self._untried)
         self._writer.close()
+
+    def gone_on(self) -> None:
+        self._resumption = None
 
     def close(self) -> None:
         self._writer.close()

@@ -1,7 +1,7 @@
 """One rank's training through all changes of who is in the run: each generation has a transport of its own.
 
     with Seat.take(arguments, experiment, trainee) as seat:
-        rank = train_through_changes(experiment, trainee, recorder, keeper, seat)
+        train_through_changes(experiment, trainee, recorder, keeper, seat, save=save)
 
 When somebody dies, hangs, leaves or joins, the coordinator announces the next generation. The transport of the last one
 is given up, which ends whatever a rank waits for; then the ranks connect anew, go on from the one that has come
@@ -21,6 +21,7 @@ from typing import Any, Self
 import minga
 from minga.checkpoints.keeper import Keeper
 from minga.checkpoints.state import layout_hash
+from minga.comm import barrier
 from minga.comm.tcp import DataDoor, TcpTransport, Tls
 from minga.comm.traced import TracedTransport
 from minga.data.fingerprint import fingerprint
@@ -84,11 +85,16 @@ class Seat:
         leaving: Callable[[], bool] = lambda: False,
         told: Callable[[str], None] = lambda message: None,
     ) -> Self:
-        """As `arguments` say: address and port of the coordinator, token, id, own address, certificates."""
+        """As `arguments` say: address and port of the coordinator, token, id, role, own address, certificates."""
         tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
         door = DataDoor(arguments["address"], Tls(tls.server, tls.client) if tls is not None else None)
         info = MemberInfo(
-            id=arguments["id"], incarnation=new_incarnation(), address=arguments["address"], port=door.port, host=host
+            id=arguments["id"],
+            incarnation=new_incarnation(),
+            address=arguments["address"],
+            port=door.port,
+            host=host,
+            role=arguments.get("role", "worker"),
         )
         facts = facts_of(experiment, trainee)
 
@@ -112,7 +118,8 @@ class Seat:
             self.member.leave()
         if self._transport is not None:
             self._transport.close()
-        if error is None:
+        if not self._left and (error is None or isinstance(error, RunStopped)):
+            # Who was asked to stop is not missed either: all have been, and need not form anew for it.
             self.member.leave(finished=True)
         self.member.close()
         self.door.close()
@@ -234,10 +241,17 @@ def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
 
 
 def train_through_changes(
-    experiment: Experiment, trainee: Trainee, recorder: Recorder, keeper: Keeper, seat: Seat
-) -> int:
-    """Train to the end, with whoever is there; this process's rank in the last generation."""
+    experiment: Experiment,
+    trainee: Trainee,
+    recorder: Recorder,
+    keeper: Keeper,
+    seat: Seat,
+    *,
+    save: Callable[[], None] = lambda: None,
+) -> None:
+    """Train to the end, with whoever is there; then the first rank of the last generation calls `save`."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
+    replica = trainee.replica
     journal: Journal | None = None
     keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
     if keeper.put_back_before_meeting(strategy):
@@ -250,8 +264,11 @@ def train_through_changes(
         try:
             transport = seat.connect(generation, timeout)
             comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+            replica.names = [f"{member.id} {member.incarnation}" for member in generation.members]
+            replica.servers = len(generation.members) - generation.workers
             with recorder.traffic.paused():
-                regroup(trainee, strategy, comm)
+                if regroup(trainee, strategy, comm) is not None:
+                    keeper.gone_on()
             if journal is None:
                 journal = journal_of(experiment, trainee, comm, recorder)
             else:
@@ -259,9 +276,15 @@ def train_through_changes(
                 owed = sum(map(len, trainee.order.owed))
                 journal.regrouped(comm, generation.number, members, recorder.now() - began, reason, owed)
             train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.stepped(trainee))
-            return comm.rank
+            trainers = strategy.trainers(replica, comm)
+            if comm.rank < trainers:
+                if comm.rank == 0:
+                    save()
+                barrier(comm.group(range(trainers)))  # should it be killed before it has, another one does it
+            return
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)
             generation, as_before = seat.next_generation(lost)
             if not as_before:
                 trainee.beginning = None
+                replica.pushes = replica.acked = 0  # those of another incarnation

@@ -71,8 +71,8 @@ def hosting(
     if listening is not None:
         yield Hosting(
             meeting=None,
-            addresses=[listening.address] * listening.here,
-            places=[None] * listening.here,
+            addresses=[listening.address] * experiment.hosts,
+            places=[None] * experiment.hosts,
             hosts=[socket.gethostname()] * experiment.ranks,
             helpers=[_listening_coordinator(experiment, run, listening)],
             token=listening.token,
@@ -167,8 +167,9 @@ def coordinator_job(
     """Who keeps the roster of a run, outside of all ranks. It may be started again when it has died."""
     cluster = experiment.cluster
     rules = {
-        "expect": cluster.nodes,
+        "expect": experiment.ranks,
         "min_nodes": cluster.min_nodes,
+        "min_servers": experiment.chosen_strategy.server_ranks,  # each has a part that nobody else has
         "heartbeat_seconds": min(1.0, cluster.heartbeat_timeout_seconds / 5),
         "heartbeat_timeout_seconds": cluster.heartbeat_timeout_seconds,
         "progress_timeout_seconds": cluster.heartbeat_timeout_seconds,

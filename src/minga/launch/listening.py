@@ -23,6 +23,7 @@ from minga.experiment import Experiment
 from minga.membership.greeting import check_token, new_token
 from minga.membership.interfaces import address_of, interfaces
 from minga.membership.tls import load_tls
+from minga.spec import describe
 
 __all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_address", "prepared", "reach"]
 
@@ -155,6 +156,12 @@ def prepared(experiment: Experiment, listening: Listening) -> Experiment:
         raise ConfigError(f"--expect {nodes}: a run with other machines has at least 2 nodes")
     if listening.here > nodes:
         raise ConfigError(f"{listening.here} nodes here are more than the {nodes} that the run has (--expect)")
+    servers = range(nodes, experiment.ranks)
+    if any(listening.here <= experiment.host_of(rank) < nodes for rank in servers):
+        raise ConfigError(
+            f"the servers of {describe(experiment.chosen_strategy)!r} live beside workers, of whom only "
+            f"{listening.here} are here; give them processes of their own, or --nodes {len(servers)}"
+        )
     if experiment.in_lab:
         raise ConfigError("a lab is on this machine alone: leave out --bandwidth, --delay and --cpu, or --listen")
     cluster = dataclasses.replace(experiment.cluster, transport="tcp")

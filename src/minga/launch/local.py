@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,10 +18,11 @@ from minga.experiment import Experiment
 from minga.launch.hosting import COORDINATOR, coordinator_file, host_ranks, hosting
 from minga.launch.listening import Listening
 from minga.launch.processes import Job, Processes, processes
+from minga.launch.revival import Revival
 from minga.measure.events import event_files, read_events
 from minga.membership.coordinator import ABANDONED
 from minga.membership.state_file import load as load_state
-from minga.run_directory import log_file
+from minga.run_directory import log_file, server_folder
 
 __all__ = ["launch_local", "see_through", "stop_when_asked"]
 
@@ -49,8 +51,12 @@ def launch_local(
     `listening`: only some of the ranks are here, and others come from elsewhere.
     """
     stop = stop_when_asked() if experiment.checkpoints.enabled else contextlib.nullcontext(lambda: 0)
-    here = len(host_ranks(experiment)) if listening is None else listening.here
+    nodes = experiment.cluster.nodes
+    hosted = host_ranks(experiment)
+    if listening is not None:
+        hosted = [ranks for index, ranks in enumerate(hosted) if index < listening.here or min(ranks) >= nodes]
     with stop as stopping, hosting(experiment, run, elastic=experiment.elastic, listening=listening) as where:
+        shutil.rmtree(server_folder(run), ignore_errors=True)  # of another session of this run
         jobs = [
             Job(
                 name=f"rank {ranks[0]}",
@@ -70,12 +76,22 @@ def launch_local(
                 log=str(log_file(run, ranks[0])),
                 place=where.places[index],
             )
-            for index, ranks in enumerate(host_ranks(experiment)[:here])
+            for index, ranks in enumerate(hosted)
         ]
+        revival = None
+        if experiment.elastic:
+            revival = Revival(
+                needed=[job for job, ranks in zip(jobs, hosted, strict=True) if max(ranks) >= nodes],
+                # Where others may join, those who are here need not be the last ones.
+                workers={job.name for job, ranks in zip(jobs, hosted, strict=True) if min(ranks) < nodes}
+                if listening is None
+                else {"others"},
+                stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
+            )
         if listening is not None:
             tick = _telling(listening, run, tick)
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
-            see_through(started, run, tick, stopping, helpers=where.helpers, elastic=experiment.elastic)
+            see_through(started, run, tick, stopping, helpers=where.helpers, revival=revival)
 
 
 def _telling(listening: Listening, run: Path, tick: Callable[[], None]) -> Callable[[], None]:
@@ -99,19 +115,19 @@ def see_through(
     stopping: Callable[[], int] = lambda: 0,
     *,
     helpers: Sequence[Job] = (),
-    elastic: bool = False,
+    revival: Revival | None = None,
 ) -> None:
     """Wait until all processes have ended well; one that ends badly ends the run.
 
-    When `stopping` gets true, ranks are asked to stop, and get some time for that. `elastic`: a rank that is killed
-    does not end the run as long as there are others, and a coordinator among the `helpers` that dies is started again.
+    When `stopping` gets true, ranks are asked to stop, and get some time for that. `revival`: a rank that is killed
+    does not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again.
     """
     failed: dict[str, int] = {}
     killed: dict[str, int] = {}
     told: set[str] = set()
     coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
     restarts = 0
-    stopped = done = False
+    stopped = done = over = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
@@ -121,13 +137,20 @@ def see_through(
                     started.start(coordinator)
                 elif code not in (0, ABANDONED) and not coordinator.helper:
                     failed[name] = code
+                over = code == 0  # all members have finished
                 done = done or (code == 0 and not coordinator.helper)  # others, elsewhere, have come to the end
             elif code == 0:
                 done = True
             elif code == _STOPPED:
                 stopped = True
-            elif elastic and code < 0:
+            elif revival is not None and code < 0:
                 killed[name] = code
+                if not done and not stopping() and revival.start_again(started, name):
+                    del killed[name]
+                elif revival.in_vain(killed):  # servers alone would wait for ever
+                    deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+            elif revival is not None and done and revival.is_left_over([name]):
+                continue
             else:
                 failed[name] = code
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
@@ -138,8 +161,12 @@ def see_through(
                 if name.startswith("rank "):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(started.pids[name], signal.SIGTERM)
-        if (stopped or stopping()) and not any(name.startswith("rank ") for name in started.awaited):
+        if (stopped or stopping()) and not any(name.startswith("rank ") for name in started.names):
             break  # a coordinator for others has nothing to wait for
+        if revival is not None:
+            revival.end_stopped(started)
+            if over and done and revival.is_left_over(started.names):
+                break
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)

@@ -64,13 +64,19 @@ class Processes:
         return bool(self._awaited)
 
     @property
-    def awaited(self) -> frozenset[str]:
-        """Names of those that have not ended, helpers aside."""
-        return frozenset(self._awaited)
+    def names(self) -> set[str]:
+        """Of the jobs that run and are waited for."""
+        return set(self._awaited)
+
+    def pid_of(self, name: str) -> int | None:
+        """Of a job that runs, as far as is known."""
+        return self.pids.get(name) if name in self._awaited else None
 
     def start(self, *jobs: Job) -> None:
         """Start jobs, also while others run; one that has ended may be started again."""
         self._awaited |= {job.name for job in jobs if not job.helper}
+        for job in jobs:
+            self.pids.pop(job.name, None)
         assert self._guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
             self._guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")

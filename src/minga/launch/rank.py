@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from minga.checkpoints.keeper import DiskKeeper, Keeper
 from minga.checkpoints.resume import Resumption
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
-from minga.errors import MingaError, PeerLost, RunStopped
+from minga.errors import MingaError, PeerLost, Refused, RunStopped
 from minga.experiment import Experiment, load
 from minga.launch.elastic import Seat, train_through_changes
 from minga.launch.hosting import coordinator_file
@@ -26,7 +28,9 @@ from minga.launch.meeting import join_meeting
 from minga.measure.events import Failed, Stopped, Waiting
 from minga.measure.recorder import Recorder
 from minga.membership.state_file import wait_for_address
-from minga.run_directory import event_file, save_model
+from minga.run_directory import event_file, save_model, server_folder
+from minga.servers.disk_ledger import DiskLedger
+from minga.servers.rescue import last_optimizer_state
 from minga.train import train
 from minga.trainee import Trainee, build_trainee
 from minga.workload import load_workload
@@ -36,6 +40,7 @@ __all__ = ["STOPPED", "main", "record_failure"]
 STOPPED = 128 + signal.SIGTERM
 """The exit code of a rank that was asked to stop, and has."""
 
+_LOG = logging.getLogger("minga.launch")
 _asked_to_stop: list[float] = []  # when; no lock, which a second signal might find taken by the first
 _leaving_seats: list[Seat] = []
 # Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
@@ -102,6 +107,8 @@ class _Rank:
             self._trainee = build_trainee(self._experiment, workload, self._rank, self._recorder.spans)
             if self._experiment.checkpoints.enabled:
                 self._keeper = self._keep(self._trainee)
+            if self._serves and self._arguments["token"]:
+                self._trainee.replica.ledger = self._keep_updates()
         except BaseException as error:
             self._fail(error)
 
@@ -118,6 +125,15 @@ class _Rank:
             one_part=self._listening,
         )
 
+    @property
+    def _serves(self) -> bool:
+        return not self._joined and self._rank >= self._experiment.cluster.nodes
+
+    def _keep_updates(self) -> DiskLedger:
+        ledger = DiskLedger(server_folder(self._directory, self._rank - self._experiment.cluster.nodes))
+        ledger.rescue = partial(last_optimizer_state, self._directory)
+        return ledger
+
     def run(self) -> None:
         if self.failed:
             return
@@ -128,18 +144,32 @@ class _Rank:
         except BaseException as error:
             self._fail(error)
         finally:
+            if self._trainee is not None:
+                self._trainee.replica.ledger.close(finished=not self.failed and not self.stopped)
             self._keeper.close()
             self._recorder.close()
 
     def _train(self) -> None:
         assert self._trainee is not None
-        rank = self._train_with_changes(self._trainee) if self._arguments["token"] else self._train_together()
-        if rank == 0:
-            save_model(self._directory, self._trainee.replica.model)
+        if self._arguments["token"]:
+            self._train_with_changes(self._trainee)
+        else:
+            self._train_together()
+            if self._rank == 0:
+                self._save()
 
-    def _train_with_changes(self, trainee: Trainee) -> int:
+    def _save(self) -> None:
+        assert self._trainee is not None
+        save_model(self._directory, self._trainee.replica.model)
+
+    def _train_with_changes(self, trainee: Trainee) -> None:
         seconds = self._experiment.cluster.timeout_seconds
-        seat = {"id": f"node-{self._rank}", "name": self._directory.name, **self._arguments}
+        seat = {
+            "id": f"node-{self._rank}",
+            "role": "server" if self._serves else "worker",
+            "name": self._directory.name,
+            **self._arguments,
+        }
         if not self._joined:
             seat["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
         host = self._arguments["hosts"][0 if self._joined else self._rank]
@@ -148,7 +178,13 @@ class _Rank:
         ) as taken:
             if self._joined:
                 _leaving_seats.append(taken)
-            return train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken)
+            try:
+                train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken, save=self._save)
+            except Refused as refused:
+                if not self._arguments.get("again"):
+                    raise
+                # It was started again when the others had nearly finished, and needs nobody any more.
+                _LOG.warning("rank %d is not needed any more: %s", self._rank, refused)
 
     def _tell_waiting(self, message: str) -> None:
         self._recorder.emit(Waiting(time=self._recorder.now(), rank=self._rank, message=message))
@@ -160,7 +196,7 @@ class _Rank:
             return False
         return self._joined or time.monotonic() - _asked_to_stop[0] > _TOGETHER_SECONDS
 
-    def _train_together(self) -> int:
+    def _train_together(self) -> None:
         """In one group of ranks from the beginning to the end."""
         assert self._trainee is not None
         cluster = self._experiment.cluster
@@ -178,7 +214,6 @@ class _Rank:
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))
         train(self._experiment, self._trainee, comm, self._recorder, self._keeper)
         comm.close()
-        return self._rank
 
     def _stop(self, reason: str) -> None:
         assert self._trainee is not None

@@ -201,11 +201,16 @@ class Succession:
         return obstacle(self.rules, self.state, [entry.info for entry in candidates], self.state.ended | lost)
 
     def _announce(self, now: float, reason: str) -> None:
-        """The next generation: who is there in the old order, newcomers behind them; workers before servers."""
+        """The next generation: workers first, in the old order with newcomers behind them; then servers.
+
+        Servers are in the order of their ids: each has a part of its own, also when it was started again.
+        """
         for entry in [entry for entry in self.members.values() if entry.lost]:
             self.put_out(entry, entry.lost, silent=not entry.ended)
         joined = sorted(self.waiting.values(), key=lambda entry: natural(entry.info))
-        entries = sorted([*self.members.values(), *joined], key=lambda entry: entry.info.role != "worker")
+        workers = [entry for entry in (*self.members.values(), *joined) if entry.info.role == "worker"]
+        servers = [entry for entry in (*self.members.values(), *joined) if entry.info.role != "worker"]
+        entries = [*workers, *sorted(servers, key=lambda entry: natural(entry.info))]
         state = self.state
         state.number += 1
         state.generation = Generation(

@@ -55,6 +55,9 @@ class Follower:
         self.waiting = ""
         """What those who can't go on wait for, in words; empty when they train."""
         self._waiting_since = 0.0
+        self.leader = 0
+        """Whose step and loss stand for all; another one when ranks form anew without the first."""
+        self._leads_since = 0.0
         self.damaged_lines = 0
         """Lines that are no event; they are passed over."""
 
@@ -75,7 +78,7 @@ class Follower:
     def _take(self, rank: int, event: dict[str, Any]) -> None:
         state = self.ranks.setdefault(rank, RankState(rank))
         before, state.last_time = state.last_time, event["time"]
-        if event["event"] in ("started", "regrouped") and event["time"] > self._waiting_since:
+        if event["event"] in ("started", "resumed", "regrouped") and event["time"] > self._waiting_since:
             self.waiting = ""
         match event["event"]:
             case "resumed":
@@ -86,6 +89,8 @@ class Follower:
             case "started":
                 state.first_time = event["time"]
                 self.started = self.started or event
+            case "regrouped" if event["rank"] == 0 and event["time"] >= self._leads_since:
+                self.leader, self._leads_since = rank, event["time"]
             case "serving":
                 state.role = "worker, then server" if state.samples else "server"
             case "step":

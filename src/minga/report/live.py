@@ -164,8 +164,7 @@ def view_for(console: Console) -> View:
 def headline(follower: Follower) -> Text:
     """Where a run is, in one line."""
     states = follower.ranks.values()
-    # The one that is furthest: where ranks may die, the first one need not be there any more.
-    worker = max(states, key=lambda state: (state.steps, -state.rank), default=None)
+    worker = follower.ranks.get(follower.leader)
     parts = []
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")

@@ -112,7 +112,8 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
     seconds = max((_training_seconds(state) for state in trained), default=0.0)
     samples = sum(state.samples for state in ranks)
     metrics = follower.evaluations[-1]["metrics"] if follower.evaluations else {}
-    training_loss = next((state.loss for state in ranks if state.loss is not None), None)
+    first = sorted(ranks, key=lambda state: state.rank != follower.leader)
+    training_loss = next((state.loss for state in first if state.loss is not None), None)
     switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
     energy = energy_of_run(run, ranks)
     network = _network(run)
@@ -133,7 +134,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         samples=samples,
         seconds=seconds,
         samples_per_second=samples / seconds if seconds else 0.0,
-        bytes_sent=sum(end["bytes_sent"] for end in ended),
+        bytes_sent=sum(state.bytes_sent for state in ranks),
         messages_sent=sum(end["messages_sent"] for end in ended),
         staleness=_histogram("staleness", ended),
         updates_behind=_histogram("updates_behind", ended),

@@ -120,6 +120,18 @@ class Strategy(Named, ABC):
         """How many ranks train now: ranks 0 to this. The others serve."""
         return comm.size - self.server_ranks
 
+    @property
+    def servers_in_step(self) -> bool:
+        """Whether all ranks that train are at the same step where there are servers."""
+        return True
+
+    def carried(self, replica: Replica) -> dict[str, Any]:
+        """What all ranks have agreed on and go on with when some of them go or come: numbers, strings, lists."""
+        return {}
+
+    def carry(self, replica: Replica, carried: dict[str, Any]) -> None:
+        """Before `start`, on all ranks that have formed anew: go on with that."""
+
     def lockstep(self, replica: Replica) -> bool:
         """Whether all ranks that train are at the same step now, so that they can evaluate together."""
         return True

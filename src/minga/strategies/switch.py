@@ -26,7 +26,8 @@ class Switch(Strategy):
 
     Early, when every step moves far, all ranks train in step, the later servers too. From step `at`, or when the
     loss stops falling, the last `servers` ranks become servers: they have the parameters and the optimizer's state
-    already, so nothing is sent and nothing is lost. A peer that fails ends the step for everybody.
+    already, so nothing is sent and nothing is lost. When a peer fails the others go on, as with all-reduce before the
+    switch and with parameter servers after it.
     """
 
     at: int = 0
@@ -81,13 +82,24 @@ class Switch(Strategy):
         return bool(replica.state.get(_KEY, {}).get("switched_after"))
 
     def trainers(self, replica: Replica, comm: Transport) -> int:
-        return comm.size - self.servers if self._switched(replica) else comm.size
+        return self._second().trainers(replica, comm) if self._switched(replica) else comm.size
+
+    @property
+    def servers_in_step(self) -> bool:
+        return self._second().servers_in_step
+
+    def carried(self, replica: Replica) -> dict[str, Any]:
+        return dict(replica.state.get(_KEY, {}))
+
+    def carry(self, replica: Replica, carried: dict[str, Any]) -> None:
+        if carried:
+            replica.state[_KEY] = dict(carried)
 
     def lockstep(self, replica: Replica) -> bool:
         return self._second().lockstep(replica) if self._switched(replica) else True
 
     def start(self, replica: Replica, comm: Transport) -> None:
-        replica.state[_KEY] = {
+        beginning = {
             "switched_after": 0,
             "sum": 0.0,
             "count": 0,
@@ -95,7 +107,8 @@ class Switch(Strategy):
             "best": None,
             "without_progress": 0,
         }
-        self._first().start(replica, comm)
+        replica.state.setdefault(_KEY, beginning)
+        (self._second() if self._switched(replica) else self._first()).start(replica, comm)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         if not self._switched(replica):
@@ -106,7 +119,7 @@ class Switch(Strategy):
             self._second().step(replica, comm)
             return
         self._first().step(replica, comm)
-        if replica.step == self.at or (self.at == 0 and self._on_plateau(replica, comm)):
+        if 0 < self.at <= replica.step or (self.at == 0 and self._on_plateau(replica, comm)):
             replica.state[_KEY]["switched_after"] = replica.notes["switched_after"] = replica.step
 
     def _on_plateau(self, replica: Replica, comm: Transport) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,8 @@ class Run:
     summary: Summary | None = None
     problem: str | None = None
     """Why it can't be counted: it failed, or it is not finished."""
+    lost: list[int] = field(default_factory=list)
+    """Ranks that were there, and that the others have gone on without to the end."""
     damaged_lines: int = 0
     curve: list[Point] = field(default_factory=list)
     training_losses: list[Point] = field(default_factory=list)
@@ -107,7 +111,9 @@ def read_run(directory: Path) -> Run:
         lockstep=lockstep and ".py:" not in settings["strategy"],
         simulated=(directory / "simulated").exists(),
     )
-    _read_events(run)
+    _read_events(run, elastic=experiment.elastic)
+    if run.lost:  # who was lost has done fewer steps, so nobody's times tell who held up whom
+        run.lockstep = False
     run.network = _network(directory, run)
     if run.problem is None:
         try:
@@ -145,13 +151,12 @@ def _experiment(directory: Path) -> tuple[Experiment, dict[str, Any]]:
     return experiment, settings
 
 
-def _lines(path: Path, run: Run) -> Iterator[dict[str, Any]]:
-    """The events of a file but for the steps of ranks that are not drawn; damaged lines are counted."""
-    drawn = path.stem in ("rank-0", "machine")
+def _lines(path: Path, run: Run, *, steps: bool = True) -> Iterator[dict[str, Any]]:
+    """The events of a file, without its many `steps` where they are not wanted; damaged lines are counted."""
     with path.open("rb") as lines:
         for line in lines:
             whole = line.endswith(b"}\n")
-            if not line.endswith(b"\n") or (not drawn and whole and line.startswith(b'{"event": "step"')):
+            if not line.endswith(b"\n") or (not steps and whole and line.startswith(b'{"event": "step"')):
                 continue
             try:
                 event = json.loads(line)
@@ -164,43 +169,53 @@ def _lines(path: Path, run: Run) -> Iterator[dict[str, Any]]:
                 run.damaged_lines += 1
 
 
-def _read_events(run: Run) -> None:
+def _read_events(run: Run, *, elastic: bool) -> None:
     files = event_files(run.directory)
+    leader = _leader(files) if elastic else 0
     began: float | None = None
-    ranks, changed, finished = 0, 0.0, set()
+    # Times go with what they are needed for: the last word on how many ranks there are, points of curves, and
+    # evaluations, which the first rank of the moment tells of.
+    together = (0.0, 0)
+    curve: list[tuple[float, Point]] = []
+    losses: list[tuple[float, Point]] = []
+    evaluations: list[tuple[float, float]] = []
+    finished = set()
     for path in files:
         rank = int(path.stem.removeprefix("rank-"))
-        evaluating = idle = last = 0.0
-        for event in _lines(path, run):
+        idle = last = 0.0
+        for event in _lines(path, run, steps=rank == leader):
             try:
-                kind = event["event"]
+                kind, time = event["event"], event["time"]
                 if kind == "resumed":  # nobody trained since the event before it
-                    idle += event["time"] - last
-                last = event["time"]
-                if kind in ("started", "resumed", "regrouped") and event["time"] >= changed:
-                    ranks, changed = event["ranks"], event["time"]
+                    idle += time - last
+                last = time
+                if kind in ("started", "resumed", "regrouped"):
+                    together = max(together, (time, event["ranks"]))
                 if kind == "started":
-                    began = event["time"] if began is None else began
+                    began = time if began is None else began
                 elif kind == "failed" and not (run.problem and event["consequence"]):
                     run.problem = f"rank {event['rank']} failed at step {event['step']}: {event['message']}"
                 elif kind == "finished":
                     finished.add(rank)
                 elif kind == "evaluated" and began is not None:
-                    evaluating += event["seconds"]
-                    run.curve.append(_point(event, event["time"] - began - evaluating - idle, event["metrics"]))
-                elif kind == "step" and rank == 0 and began is not None and event["loss"] is not None:
-                    seconds = event["time"] - began - evaluating - idle
-                    run.training_losses.append(_point(event, seconds, {"training loss": event["loss"]}))
+                    evaluations.append((time, float(event["seconds"])))
+                    curve.append((time, _point(event, time - began - idle, event["metrics"])))
+                elif kind == "step" and rank == leader and began is not None and event["loss"] is not None:
+                    losses.append((time, _point(event, time - began - idle, {"training loss": event["loss"]})))
                 elif kind == "sample" and began is not None and event["seconds"] > 0:
                     run.samples.setdefault(rank, []).append(_sample(event, began + idle))
             except (KeyError, TypeError, ValueError, AttributeError):
                 run.damaged_lines += 1
+    run.curve, run.training_losses = _aside(evaluations, curve), _aside(evaluations, losses)
+    # Where ranks may be lost, all is done when the model is there, whoever else has lived to tell.
+    done = len(finished) >= together[1] or (elastic and (run.directory / "model.safetensors").is_file())
     if not files or began is None:
         run.problem = run.problem or "it has no events: it never began to train"
-    elif len(finished) >= ranks:  # whoever failed before, or was killed: the others have gone on
-        run.problem = None
+    elif done and (elastic or run.problem is None):
+        run.problem = None  # where others have gone on, one that failed is one that was lost
+        run.lost = sorted({int(path.stem.removeprefix("rank-")) for path in files} - finished)
     elif run.problem is None:
-        run.problem = f"it is not finished: {len(finished)} of {ranks} ranks say that they are done"
+        run.problem = f"it is not finished: {len(finished)} of {together[1]} ranks say that they are done"
     machine = run.directory / "events" / "machine.jsonl"
     if began is not None and machine.is_file():
         for event in _lines(machine, run):
@@ -208,9 +223,36 @@ def _read_events(run: Run) -> None:
                 run.power.append((event["time"] - began, {str(name): float(w) for name, w in event["watts"].items()}))
 
 
+def _leader(files: Sequence[Path]) -> int:
+    """Whose file goes on to the end: that of the rank which was the first of all when ranks last formed anew."""
+    last = (0.0, 0)
+    for path in files:
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.startswith(b'{"event": "regrouped"'):
+                    try:
+                        event = json.loads(line)
+                        if event["rank"] == 0:
+                            last = max(last, (float(event["time"]), int(path.stem.removeprefix("rank-"))))
+                    except (ValueError, KeyError, TypeError):
+                        continue  # who reads all of it counts what is damaged
+    return last[1]
+
+
+def _aside(evaluations: Sequence[tuple[float, float]], points: Sequence[tuple[float, Point]]) -> list[Point]:
+    """In the order of time, and without the seconds of all evaluations until then."""
+    ordered = sorted(evaluations)
+    ends = [time for time, _ in ordered]
+    spent = [0.0, *accumulate(seconds for _, seconds in ordered)]
+    return [
+        replace(point, seconds=max(point.seconds - spent[bisect_right(ends, time)], 0.0))
+        for time, point in sorted(points, key=lambda pair: pair[0])
+    ]
+
+
 def _point(event: dict[str, Any], seconds: float, metrics: dict[str, Any]) -> Point:
     numbers = {str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
-    return Point(float(event["epoch"]), max(seconds, 0.0), numbers)
+    return Point(float(event["epoch"]), seconds, numbers)
 
 
 def _sample(event: dict[str, Any], began: float) -> Sample:

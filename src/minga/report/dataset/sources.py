@@ -42,6 +42,10 @@ class Found:
         if run.damaged_lines:
             lines = f"{run.damaged_lines} damaged line" + ("s" if run.damaged_lines > 1 else "")
             self.notes.append(f"{run.directory.name}: {lines} passed over, so its numbers may be incomplete.")
+        if run.lost:
+            who = f"rank {run.lost[0]}" if len(run.lost) == 1 else f"ranks {', '.join(map(str, run.lost))}"
+            what = "it" if len(run.lost) == 1 else "them"
+            self.notes.append(f"{run.directory.name}: {who} got lost on the way; the others went on without {what}.")
         if run.problem is not None:
             self.failures.append((name, run.problem))
         else:

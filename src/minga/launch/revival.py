@@ -1,0 +1,79 @@
+"""Processes that a run can't do without are started again: servers, which come back with what is on their disk.
+
+    revival = Revival(needed=[job_of_a_server], workers={"rank 0", "rank 1"})
+    revival.start_again(started, "rank 2")           # whether it was
+
+Workers that are killed are not: the others go on without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from minga.launch.processes import Job, Processes
+
+__all__ = ["Revival"]
+
+# A process that dies more often than this has another problem.
+_MOST_STARTS = 20
+_LOOK_SECONDS = 0.5
+
+
+class Revival:
+    """Which processes are started again, and how often."""
+
+    def __init__(self, needed: Iterable[Job], workers: Collection[str], stopped_seconds: float = 5.0) -> None:
+        """`workers`: names of all processes that train; `stopped_seconds`: how long a needed one may be stopped."""
+        self._needed = {job.name: job for job in needed}
+        self._workers = set(workers)
+        self._stopped_seconds = stopped_seconds
+        self._starts: Counter[str] = Counter()
+        self._looked = 0.0
+        self._stopped_since: dict[str, float] = {}
+
+    def start_again(self, started: Processes, name: str) -> bool:
+        """If it is needed, and this may still help."""
+        job = self._needed.get(name)
+        if job is None or self._starts[name] >= _MOST_STARTS:
+            return False
+        self._starts[name] += 1
+        self._stopped_since.pop(name, None)
+        started.start(replace(job, arguments={**job.arguments, "again": True}))
+        return True
+
+    def is_left_over(self, names: Collection[str]) -> bool:
+        """Whether all of these were started again; when the others are done, nobody needs them."""
+        return set(names) <= set(self._starts)
+
+    def in_vain(self, killed: Collection[str]) -> bool:
+        """Whether nobody is left who trains."""
+        return self._workers <= set(killed)
+
+    def end_stopped(self, started: Processes) -> None:
+        """A server that is stopped (SIGSTOP) holds everybody up: a new process can do its work."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        for name in self._needed:
+            pid = started.pid_of(name)
+            if pid is None or not _is_stopped(pid):
+                self._stopped_since.pop(name, None)
+            elif now - self._stopped_since.setdefault(name, now) > self._stopped_seconds:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"
