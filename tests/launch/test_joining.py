@@ -273,3 +273,14 @@ def test_tokens_come_from_where_nobody_else_looks(tmp_path: Path, monkeypatch: p
     for given, file in (("short", None), ("g" * 32, tmp_path / "token"), (None, tmp_path / "nowhere")):
         with pytest.raises(ConfigError):
             find_token(given, file)
+
+
+@pytest.mark.slow
+def test_workers_elsewhere_and_servers_here(tmp_path: Path) -> None:
+    host = Host(tmp_path / "first", strategy="ps:servers=2", steps=120)
+    joined = host.joined_by(tmp_path / "second")
+    until(lambda: step_of(tmp_path / "second") > 20)
+    os.kill(next(event["pid"] for event in events(host.runs, "started") if event["rank"] == 2), signal.SIGKILL)
+    assert host.end().steps == joined.end().steps == 120
+    late = events(host.runs, "started")
+    assert sum(event["rank"] == 2 for event in late) == 2  # a server was started again
