@@ -15,7 +15,7 @@ from people import join_all, make_coordinator, members, visit
 
 from minga.errors import ProtocolError, Refused
 from minga.membership import handover as module
-from minga.membership.coordinator import coordinating
+from minga.membership.coordinator_process import coordinating
 from minga.membership.handover import Accounts, hand_over
 from minga.membership.messages import Handover
 

@@ -10,7 +10,7 @@ import pytest
 from people import TOKEN, data_door, info, join_all, make_coordinator, members, quick, visit
 
 from minga.errors import PeerTimeout, Refused, RunStopped
-from minga.membership.coordinator import coordinating
+from minga.membership.coordinator_process import coordinating
 from minga.membership.inquiry import Numbers, ask
 from minga.membership.member import Member
 

@@ -12,7 +12,8 @@ import pytest
 from people import RUN, TOKEN, data_door, form_all, info, join_all, make_coordinator, members, quick, until
 
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunError
-from minga.membership.coordinator import Coordinator, coordinating
+from minga.membership.coordinator import Coordinator
+from minga.membership.coordinator_process import coordinating
 from minga.membership.generation import Position
 from minga.membership.member import Change, Member
 from minga.membership.messages import Alive

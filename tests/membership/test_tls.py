@@ -16,7 +16,7 @@ from people import TOKEN, data_door, info, join_all, make_coordinator, members, 
 
 from minga.errors import ConfigError, PeerTimeout
 from minga.membership.certificates import make_certificates
-from minga.membership.coordinator import coordinating
+from minga.membership.coordinator_process import coordinating
 from minga.membership.member import Member
 from minga.membership.tls import Tls, load_tls
 

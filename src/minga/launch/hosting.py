@@ -176,7 +176,7 @@ def coordinator_job(
     }
     return Job(
         name=COORDINATOR,
-        function="minga.membership.coordinator:main",
+        function="minga.membership.coordinator_process:main",
         arguments={
             "state": str(coordinator_file(run)),
             "run": run.name,

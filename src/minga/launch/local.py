@@ -20,7 +20,7 @@ from minga.launch.listening import Listening
 from minga.launch.processes import Job, Processes, processes
 from minga.launch.revival import Revival
 from minga.measure.events import event_files, read_events
-from minga.membership.coordinator import ABANDONED
+from minga.membership.coordinator_process import ABANDONED
 from minga.membership.state_file import load as load_state
 from minga.run_directory import log_file, server_folder
 

@@ -1,8 +1,9 @@
-"""The coordinator: serves the roster over TCP, in a process outside of all ranks.
+"""The coordinator: serves the roster over TCP, outside of all ranks.
 
-    Job(name="coordinator", function="minga.membership.coordinator:main", helper=True, arguments={
-        "state": "runs/r/coordinator.json", "run": "r", "token": token, "rules": {"expect": 4, "min_nodes": 2}})
-    address, port = wait_for_address(Path("runs/r/coordinator.json"), timeout_seconds=10)
+    coordinator = Coordinator(Path("runs/r/coordinator.json"), run="r", token=token, rules=Rules(expect=4))
+    await coordinator.serve()
+
+See `coordinator_process` for who runs it.
 
 It may die at any moment. Started again with the same state file it goes on with the same token, address, port and
 generation, and the members, which have trained on meanwhile, come back to it.
@@ -13,17 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from minga.config import build
 from minga.errors import ConfigError, ProtocolError
 from minga.membership.entrance import GREETING_SECONDS, Entrance, listen
 from minga.membership.entries import Close, listed
@@ -55,9 +52,9 @@ from minga.membership.roster import Roster
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules
 from minga.membership.state_file import CoordinatorState, load, own, save
-from minga.membership.tls import Tls, load_tls
+from minga.membership.tls import Tls
 
-__all__ = ["ABANDONED", "Coordinator", "coordinating", "main"]
+__all__ = ["Coordinator"]
 
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
@@ -65,8 +62,6 @@ _HANG_UP_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 0.3
 # How long nodes elsewhere that have finished get to hand over what they have written down.
 _HANDOVER_SECONDS = 15.0
-ABANDONED = 75
-"""The exit code of a coordinator that everybody has left before the run's end."""
 _log = logging.getLogger("minga.membership.coordinator")
 
 
@@ -364,58 +359,3 @@ class Coordinator:
                 "can't save the roster to %s: %s; a restart would go on from an older one", self._state_file, error
             )
             self._saved = self._roster.version
-
-
-@contextlib.contextmanager
-def coordinating(coordinator: Coordinator) -> Iterator[tuple[str, int]]:
-    """A coordinator in a thread of this process, for programs of one's own and for tests; its address and port."""
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(coordinator.serve())
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            coordinator.listening.set()
-
-    thread = threading.Thread(target=run, name="coordinator", daemon=True)
-    thread.start()
-    coordinator.listening.wait()
-    try:
-        if failure:
-            raise failure[0]
-        yield coordinator.address, coordinator.port
-    finally:
-        coordinator.stop()
-        thread.join()
-
-
-def main(arguments: Mapping[str, Any]) -> int:
-    """A process that is the coordinator until the run is over or it is ended; the exit code.
-
-    `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node), description (TOML),
-    own, events (folder), abandoned_seconds; all but the first two have defaults.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    coordinator = Coordinator(
-        Path(arguments["state"]),
-        run=arguments["run"],
-        token=arguments.get("token"),
-        rules=build(Rules, arguments.get("rules", {})),
-        facts=arguments.get("facts"),
-        address=arguments.get("address", "127.0.0.1"),
-        port=arguments.get("port", 0),
-        tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
-        description=arguments.get("description"),
-        own=arguments.get("own", (0,)),
-        events=Path(arguments["events"]) if arguments.get("events") else None,
-        abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
-    )
-    signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())
-    asyncio.run(coordinator.serve())
-    return ABANDONED if coordinator.abandoned else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(json.load(sys.stdin)))

@@ -164,7 +164,8 @@ def view_for(console: Console) -> View:
 def headline(follower: Follower) -> Text:
     """Where a run is, in one line."""
     states = follower.ranks.values()
-    worker = follower.ranks.get(follower.leader)
+    # A node that has joined others sees only itself.
+    worker = follower.ranks.get(follower.leader) or max(states, key=lambda state: state.steps, default=None)
     parts = []
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")
