@@ -16,7 +16,14 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Drill:
     return Drill(tmp_path_factory.mktemp("drill"))
 
 
-@pytest.mark.parametrize("fault", short_catalogue(), ids=lambda fault: str(fault.name))
+# Others join in tests/launch too; there they are not measured.
+FAULTS = [
+    pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] if fault.name == "join" else [])
+    for fault in short_catalogue()
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_promised_is_kept(drill: Drill, fault: Fault) -> None:
     (outcome,) = drill.run([fault], trials=1)
     assert outcome.survived, outcome.problem

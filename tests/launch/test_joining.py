@@ -200,6 +200,7 @@ def test_nobody_is_there(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_everything_is_encrypted_with_certificates(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     from minga.membership.certificates import make_certificates
