@@ -130,14 +130,15 @@ def test_the_table_has_a_line_for_each_fault_and_says_what_was_broken() -> None:
         Outcome(fault="a", trial=1, survived=False, problem="hangs", broken=["hangs"]),
         Outcome(fault="b", trial=0, survived=False, skipped="not supported yet"),
     ]
-    first, second = rows_of(outcomes, {"a": "the first", "b": "the second"})
+    faults = {"a": {"words": "the first", "promised": Promise().to_dict()}, "b": {"words": "b", "promised": {}}}
+    first, second = rows_of(outcomes, faults)
     assert first.cells == ("the first", "2", "1", "0 steps", "0.5 s", "98.0 %", "97.0 %", "hangs")
     assert second.cells[-1] == "not supported yet"
     assert (first.kept, second.kept) == (False, True)
+    assert rows_of(outcomes[:1], {"a": {"words": "a", "promised": {}}})[0].cells[-1] == "-"
     text = as_markdown([first, second], "minga chaos")
     assert text.count("\n") == 6
     assert all(name in text for name in COLUMNS)
-    faults = {"a": {"words": "the first", "promised": Promise().to_dict()}, "b": {"words": "b", "promised": {}}}
     assert as_document(outcomes, faults, seed=0, command="minga chaos")["kept"] is False
     document = as_document(outcomes[::2], faults, seed=0, command="minga chaos")
     assert document["kept"] is True

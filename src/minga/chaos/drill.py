@@ -23,7 +23,7 @@ from minga.lab.rights import check_rights
 
 __all__ = ["Drill"]
 
-_UNDISTURBED_SECONDS = 120.0
+_UNDISTURBED_SECONDS = 400.0
 
 
 class Drill:
@@ -34,7 +34,7 @@ class Drill:
         self._folder = folder
         self._seed = seed
         self._told = told
-        self._accuracies: dict[str, float | None] = {}
+        self._accuracies: dict[Setting, float] = {}
 
     def run(self, faults: Iterable[Fault], trials: int | None = None) -> Iterator[Outcome]:
         for fault in faults:
@@ -72,12 +72,10 @@ class Drill:
         return Outcome(**found, seconds=seconds, broken=fault.promise.broken(found))
 
     def _undisturbed(self, setting: Setting) -> float | None:
-        """The accuracy without a fault, of a run of ordinary length; measured once for each strategy."""
-        if setting.strategy not in self._accuracies:
-            self._told(f"undisturbed, {setting.strategy}")
-            ordinary = Setting()
-            steps = min(setting.steps, ordinary.steps)
-            plain = replace(ordinary, strategy=setting.strategy, nodes=min(setting.nodes, 4), steps=steps)
+        """The accuracy without a fault, of as many steps of as many nodes; measured once, and at full speed."""
+        plain = Setting(strategy=setting.strategy, nodes=setting.nodes, steps=setting.steps, pause_seconds=0)
+        if plain not in self._accuracies:
+            self._told(f"undisturbed, {setting.strategy}, {setting.nodes} nodes, {setting.steps} steps")
             folder = self._folder / f"undisturbed-{len(self._accuracies)}"
             with Job(folder, plain, deadline_seconds=_UNDISTURBED_SECONDS) as job:
                 assert job.run
@@ -85,8 +83,8 @@ class Drill:
                 if code:
                     raise Hang(f"even undisturbed it ended with exit code {code}: {job.last_words()}")
                 evaluated = job.log.of("evaluated")
-                self._accuracies[setting.strategy] = evaluated[-1]["metrics"]["accuracy"]
-        return self._accuracies[setting.strategy]
+                self._accuracies[plain] = float(evaluated[-1]["metrics"]["accuracy"])
+        return self._accuracies[plain]
 
     def torchrun(self, trial: int = 0) -> Outcome:
         """The same kill under torchrun, for comparison; nothing is promised."""

@@ -61,6 +61,8 @@ class Setting:
     options: tuple[str, ...] = ()
     """More words for `minga train`."""
     seed: int = 0
+    pause_seconds: float = PAUSE_SECONDS
+    """In each step; 0 where nothing is to happen meanwhile."""
 
     def words(self, runs: Path) -> list[str]:
         """The arguments of `minga train`."""
@@ -126,7 +128,7 @@ class Job:
             start_new_session=True,
             env={
                 **os.environ,
-                paced.PAUSE_VARIABLE: str(PAUSE_SECONDS),
+                paced.PAUSE_VARIABLE: str(self.setting.pause_seconds),
                 paced.HUNGRY_VARIABLE: str(self.hungry),
                 unacknowledged.DEADLY_VARIABLE: str(self.deadly),
                 **({"MINGA_TOKEN": token} if token is not None else {}),

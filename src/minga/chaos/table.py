@@ -28,23 +28,29 @@ class Row:
     tried: bool
 
 
-def rows_of(outcomes: Sequence[Outcome], words: Mapping[str, str]) -> list[Row]:
-    """A row for each fault, in the order in which they come; `words`: what people call them."""
+def rows_of(outcomes: Sequence[Outcome], faults: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """A row for each fault, in the order in which they come; `faults` as for `as_document`."""
     rows = []
     for name in dict.fromkeys(outcome.fault for outcome in outcomes):
         own = [outcome for outcome in outcomes if outcome.fault == name]
         tried = [outcome for outcome in own if not outcome.skipped]
         if not tried:
-            rows.append(Row((words[name], "0", *["-"] * 5, own[0].skipped), kept=True, tried=False))
+            rows.append(Row((faults[name]["words"], "0", *["-"] * 5, own[0].skipped), kept=True, tried=False))
             continue
         survived = [outcome for outcome in tried if outcome.survived]
         broken = list(dict.fromkeys(each for outcome in tried for each in outcome.broken))
         ideal = [outcome.ideal for outcome in survived if outcome.ideal is not None]
-        told = f"kept ({100 * min(ideal):.0f} % of the ideal steps)" if ideal else "kept"
+        told = (
+            "-"
+            if not faults[name]["promised"]
+            else f"kept ({100 * min(ideal):.0f} % of the ideal steps)"
+            if ideal
+            else "kept"
+        )
         rows.append(
             Row(
                 (
-                    words[name],
+                    faults[name]["words"],
                     str(len(tried)),
                     str(len(survived)),
                     _worst([outcome.lost_steps for outcome in survived], "{:.3g} steps"),

@@ -74,7 +74,7 @@ def chaos(
             _tell(console, outcomes[-1])
     command = " ".join(["minga chaos", *(["--short"] if short else []), *(f"--only {name}" for name in only or [])])
     command += f" --seed {seed}" + (f" --trials {trials}" if trials else "")
-    rows = rows_of(outcomes, words)
+    rows = rows_of(outcomes, told)
     document = as_document(outcomes, told, seed=seed, command=command)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
