@@ -229,6 +229,7 @@ def test_ctrl_c_does_not_wait_for_a_measurement() -> None:
     assert gone(name)
 
 
+@pytest.mark.slow
 def test_the_slowest_and_the_fastest_link_that_is_allowed() -> None:
     with Lab(Network(bandwidth=64e3, loss=0.01), 1) as lab:
         assert lab.measure().bandwidth_measured == pytest.approx(64e3, rel=0.3)

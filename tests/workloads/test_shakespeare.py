@@ -83,6 +83,7 @@ def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
         load_workload("shakespeare", str(write(tmp_path, SENTENCE * 2)))
 
 
+@pytest.mark.slow
 def test_two_nodes_learn_what_one_learns(tmp_path: Path) -> None:
     data = str(write(tmp_path, SENTENCE * 60))
 

@@ -9,7 +9,6 @@ It has a thread with an event loop of its own, which sleeps between heartbeats: 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import ssl
@@ -20,6 +19,7 @@ from minga.errors import ProtocolError, Refused
 from minga.membership.greeting import greet_coordinator
 from minga.membership.interfaces import explain
 from minga.membership.messages import (
+    Ended,
     FromCoordinator,
     FromMember,
     Heartbeat,
@@ -44,6 +44,10 @@ _log = logging.getLogger("minga.membership.contact")
 
 class _RefusedByCoordinator(Refused):
     """A no that came after the greeting, so from somebody who knows the token."""
+
+
+class _RunOver(Exception):
+    """There is nobody to talk to any more."""
 
 
 class Contact:
@@ -141,6 +145,8 @@ class Contact:
         while True:
             try:
                 await self._talk()
+            except _RunOver:
+                return
             except Refused as refusal:
                 # A member does not believe a stranger at the coordinator's address, but a newcomer should hear at once.
                 if not self._known or isinstance(refusal, _RefusedByCoordinator):
@@ -188,13 +194,15 @@ class Contact:
             while True:
                 self._receive(await connection.receive())
         finally:
-            self.welcomed = False
-            if beating is not None:
-                beating.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await beating
-            self._connection = None
-            await connection.close(0.2)
+            self.welcomed, self._connection = False, None
+            try:
+                if beating is not None:
+                    beating.cancel()
+                    # Not `await beating`: its end could not be told from that of this task, which may be asked for now.
+                    await asyncio.gather(beating, return_exceptions=True)
+                await connection.close(0.2)
+            finally:
+                connection.abort()
 
     def _receive(self, table: dict[str, object]) -> None:
         message = from_dict(table)
@@ -210,6 +218,8 @@ class Contact:
         elif not self.welcomed:
             raise ProtocolError("a coordinator says welcome first")
         self._hear(message)
+        if isinstance(message, Ended):
+            raise _RunOver
         if isinstance(message, Welcome) and self._last_word is not None:
             self._send(self._last_word)
 

@@ -59,7 +59,7 @@ __all__ = ["Coordinator"]
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
 _HANG_UP_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 0.3
+_LAST_WORDS_SECONDS = 1.0
 # How long nodes elsewhere that have finished get to hand over what they have written down.
 _HANDOVER_SECONDS = 15.0
 _log = logging.getLogger("minga.membership.coordinator")
@@ -145,8 +145,8 @@ class Coordinator:
                 done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()  # a programming error ends the process, which is then started again
-            finally:
                 await self._tell_the_end()
+            finally:
                 for task in waits:
                     task.cancel()
                 await asyncio.gather(*waits, return_exceptions=True)
@@ -188,10 +188,14 @@ class Coordinator:
 
     async def _tell_the_end(self) -> None:
         """Members on other machines would otherwise wait for a coordinator that nobody starts again."""
-        told = list(self._connections.values()) if self._description is not None else []
-        for connection in told:
+        if self._description is None:
+            return
+        for connection in self._connections.values():
             connection.send(to_dict(Ended(reason="the run was ended where it was started")))
-        await asyncio.gather(*(connection.close(_LAST_WORDS_SECONDS) for connection in told))
+        # Who has heard it hangs up. Were it this side that does, with something unread, the word could be lost.
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while self._connections and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
 
     async def _tick(self) -> None:
         seen = self._clock()
