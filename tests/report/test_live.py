@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -32,6 +33,32 @@ def text_of(screen: Console) -> str:
     return screen.file.getvalue()
 
 
+def regrouped(time: float, *members: str, generation: int = 2, rank: int = 0) -> dict[str, Any]:
+    """What a rank says when it goes on with these."""
+    counts = {"ranks": len(members), "generation": generation, "step": 8, "seconds": 0.1}
+    return {"event": "regrouped", "time": time, "rank": rank, "members": list(members), **counts}
+
+
+def test_who_is_lost_and_who_comes_is_told_once(tmp_path: Path) -> None:
+    write_events(tmp_path)
+    plain, screen = console(terminal=False), console(terminal=True)
+    with view_for(screen) as live, view_for(plain) as lines:
+        for view in (live, lines):
+            view.begin(tmp_path, "digits, 2 nodes, ring")
+        for name, event in (
+            ("rank-1", regrouped(13.0, "node-1")),
+            ("rank-1", regrouped(14.0, "node-1", "laptop", generation=3)),
+            ("rank-2", regrouped(14.0, "node-1", "laptop", generation=3, rank=1)),  # the same, told by another
+        ):
+            with (tmp_path / "events" / f"{name}.jsonl").open("a") as file:
+                file.write(json.dumps(event) + "\n")
+            for view in (live, lines):
+                view.tick()
+    for shown in (text_of(plain), text_of(screen)):
+        assert shown.count("node-0 gone: 1 node from step 8") == 1
+        assert shown.count("laptop here: 2 nodes from step 8") == 1
+
+
 def test_without_a_terminal_it_is_plain_lines(tmp_path: Path) -> None:
     screen = console(terminal=False)
     view = view_for(screen)
@@ -51,9 +78,8 @@ def test_when_the_first_rank_is_lost_another_one_stands_for_all(tmp_path: Path) 
     write_events(tmp_path)
     step = {"event": "step", "time": 14.0, "step": 9, "progress": 0.75, "epoch": 1.0, "loss": 0.125, "samples": 160}
     step |= {"seconds": {"forward": 1.0}, "bytes_sent": 2_500_000, "messages_sent": 9}
-    regrouped = {"event": "regrouped", "time": 13.0, "rank": 0, "ranks": 1, "generation": 2}
     with (tmp_path / "events" / "rank-1.jsonl").open("a") as file:
-        file.writelines(json.dumps(event) + "\n" for event in (regrouped, step))
+        file.writelines(json.dumps(event) + "\n" for event in (regrouped(13.0, "node-1"), step))
     view = view_for(screen)
     view.begin(tmp_path, "digits, 2 nodes, ring")
     view.tick()
@@ -92,7 +118,7 @@ def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
         live.begin(tmp_path, "digits, 2 nodes, ring")
         for event in (
             {"event": "waiting", "time": 13.0, "rank": 0, "message": "1 worker is here, at least 2 needed"},
-            {"event": "regrouped", "time": 20.0, "rank": 0, "ranks": 2},
+            regrouped(20.0, "node-0", "node-1"),
         ):
             with (tmp_path / "events" / "rank-0.jsonl").open("a") as file:
                 file.write(json.dumps(event) + "\n")
@@ -100,5 +126,9 @@ def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
                 quiet.tick()
                 live.tick()
                 live._live.refresh()
-    assert text_of(plain).splitlines() == ["waiting: 1 worker is here, at least 2 needed", "training goes on"]
+    assert text_of(plain).splitlines() == [
+        "waiting: 1 worker is here, at least 2 needed",
+        "formed anew: 2 nodes from step 8",
+        "training goes on",
+    ]
     assert "waiting (1 worker is here" in text_of(screen)

@@ -45,7 +45,8 @@ def print_summary(summary: Summary) -> None:
         for name, value in summary.metrics.items()
     )
     nodes = f"{summary.nodes} node{'s' if summary.nodes > 1 else ''}"
-    console.print(f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}: {quality}", soft_wrap=True)
+    what = f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}"
+    console.print(f"{what}: {quality}" if quality else what, soft_wrap=True)
     console.print(
         f"{summary.steps:,} steps in {duration(summary.seconds)}, {summary.samples_per_second:,.0f} samples/s, "
         f"{size(summary.bytes_sent)} sent",
@@ -57,6 +58,9 @@ def print_summary(summary: Summary) -> None:
         console.print(f"energy {summary.energy}, energy-delay product {product}", highlight=False, soft_wrap=True)
     if network := _network(summary):
         console.print(f"network: {network}", highlight=False, soft_wrap=True)
+    if summary.changes:
+        count = f"{len(summary.changes)} changes of membership, the last: " if len(summary.changes) > 1 else ""
+        console.print(f"{count}{summary.changes[-1]}", highlight=False, markup=False, soft_wrap=True)
     for link in summary.links_off:
         console.print(f"a link is off: {link}", style="yellow", highlight=False, soft_wrap=True)
     console.print(rank_table(summary.ranks))

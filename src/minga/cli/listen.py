@@ -51,7 +51,8 @@ def _tell(
 
     command = join_command(address, port, tls=listening.tls is not None)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    more = f" for {expect - listening.here} more nodes" if expect else ""
+    missing = expect - listening.here if expect else 0
+    more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
     console.print(f"listening on {address}:{port}{more}; on each of the other machines:", markup=False)
     if limit := reach(address):
         console.print(f"({limit})", markup=False)

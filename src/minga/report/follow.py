@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ class Follower:
         self.leader = 0
         """Whose step and loss stand for all; another one when ranks form anew without the first."""
         self._leads_since = 0.0
+        self.changes: list[str] = []
+        """Who has gone and come, in words."""
+        self._members: list[str] = []
+        self._generation = 0
         self.damaged_lines = 0
         """Lines that are no event; they are passed over."""
 
@@ -89,8 +94,13 @@ class Follower:
             case "started":
                 state.first_time = event["time"]
                 self.started = self.started or event
-            case "regrouped" if event["rank"] == 0 and event["time"] >= self._leads_since:
-                self.leader, self._leads_since = rank, event["time"]
+                self._members = self._members or [f"node-{each}" for each in range(event["ranks"])]
+            case "regrouped":
+                if event["generation"] > self._generation:  # all of them tell of it
+                    self.changes.append(_change(self._members, event))
+                    self._generation, self._members = event["generation"], event["members"]
+                if event["rank"] == 0 and event["time"] >= self._leads_since:
+                    self.leader, self._leads_since = rank, event["time"]
             case "serving":
                 state.role = "worker, then server" if state.samples else "server"
             case "step":
@@ -109,3 +119,12 @@ class Follower:
                 state.finished = event
                 state.steps = event["steps"]
                 state.bytes_sent = event["bytes_sent"]
+
+
+def _change(before: Sequence[str], event: Mapping[str, Any]) -> str:
+    """Who is in another group than before, as a sentence."""
+    now = event["members"]
+    gone, come = [who for who in before if who not in now], [who for who in now if who not in before]
+    words = [f"{', '.join(them)} {what}" for them, what in ((gone, "gone"), (come, "here")) if them]
+    nodes = f"{len(now)} nodes" if len(now) > 1 else "1 node"
+    return f"{'; '.join(words) or 'formed anew'}: {nodes} from step {event['step']:,}"

@@ -53,11 +53,12 @@ class RunPanel:
         )
         self._task = self._progress.add_task("starting", total=1.0)
         self._follower: Follower | None = None
+        self._told = 0
         self._title = ""
         self._shown: RenderableType = self._progress
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower = Follower(run)
+        self._follower, self._told = Follower(run), 0
         self._title = title
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
@@ -75,6 +76,12 @@ class RunPanel:
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
             table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
             self._shown = Group(self._progress, headline(follower), table)
+
+    def news(self) -> list[str]:
+        """Who has come and gone since this was asked last."""
+        changes = self._follower.changes if self._follower is not None else []
+        new, self._told = changes[self._told :], len(changes)
+        return new
 
     def __rich__(self) -> RenderableType:
         return self._shown
@@ -107,28 +114,34 @@ class LiveView(OnScreen):
 
     def tick(self) -> None:
         self._panel.tick()
+        for change in self._panel.news():
+            self._live.console.print(change, highlight=False, markup=False)  # it stays above
 
 
 class WaitingView(View):
-    """Says nothing but what a run waits for, when it does."""
+    """Says nothing but who comes and goes, and what a run waits for, when it does."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._follower: Follower | None = None
         self._waited = ""
+        self._changes = 0
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower = Follower(run)
+        self._follower, self._changes = Follower(run), 0
 
     def tick(self) -> None:
         follower = self._follower
         if follower is None:
             return
         follower.read()
+        words = follower.changes[self._changes :]
+        self._changes = len(follower.changes)
         if follower.waiting != self._waited:
             self._waited = follower.waiting
-            words = f"waiting: {self._waited}" if self._waited else "training goes on"
-            self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+            words.append(f"waiting: {self._waited}" if self._waited else "training goes on")
+        for line in words:
+            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 class PlainView(WaitingView):

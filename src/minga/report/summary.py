@@ -89,6 +89,8 @@ class Summary:
     """Links of the lab that did not do what was asked, in words."""
     evaluate_seconds: float = 0.0
     """Of all evaluations, which are not in `seconds`."""
+    changes: list[str] = field(default_factory=list)
+    """Who has gone and come on the way, in words."""
     energy: Energy | None = None
     """Of training; it says whether it is an estimate."""
     energy_delay_product: float | None = None
@@ -165,6 +167,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         delay_asked=network.get("delay_asked"),
         delay_measured=network.get("delay_measured"),
         evaluate_seconds=sum(evaluation.get("seconds", 0.0) for evaluation in follower.evaluations),
+        changes=follower.changes,
         energy=energy,
         energy_delay_product=energy.delay_product(seconds) if energy is not None else None,
     )
