@@ -24,6 +24,8 @@ from minga.network import Network
 FOLDER = Path(__file__).parent
 SCRATCH = FOLDER.parent / "runs" / "benchmarks"
 SINGLE, DDP, POWERSGD = "single", "ddp", "ddp+powersgd"
+NOTHING = "local_sgd:period=1000000"
+"""Two nodes that exchange nothing before the end: what this machine's two cores can do, whatever the strategy."""
 POWERSGD_RANK = 2
 STARTS = 3
 """How often a contestant is started before it is given up."""

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import contest
-from contest import DDP, POWERSGD, SINGLE
+from contest import DDP, NOTHING, POWERSGD, SINGLE
 
-COLOURS = {SINGLE: "#333333", DDP: "#b3b3b3", POWERSGD: "#e09f3e"}
+COLOURS = {SINGLE: "#333333", DDP: "#b3b3b3", POWERSGD: "#e09f3e", NOTHING: "#777777"}
 OURS = ("#1b6ca8", "#6a4c93", "#2a9d8f", "#d1495b")
 INK = "#333333"
 QUIET = "#777777"
 
 
 def label(contestant: str) -> str:
-    return {SINGLE: "one node", DDP: "DDP", POWERSGD: "DDP + PowerSGD hook"}.get(contestant, f"Minga, {contestant}")
+    known = {SINGLE: "one node", DDP: "DDP", POWERSGD: "DDP + PowerSGD hook", NOTHING: "two that exchange nothing"}
+    return known.get(contestant, f"Minga, {contestant}")
 
 
 def colours(contestants: Sequence[str]) -> dict[str, str]:
@@ -75,6 +76,10 @@ def draw_speed_ups(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axes.axhline(2, color=QUIET, linewidth=0.9, linestyle=(0, (5, 4)), zorder=1)
         width = 0.84 / len(names)
         for row in own:
+            if row["contestant"] == NOTHING:
+                axes.axhline(row["speed-up"], color=QUIET, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+                place = {"ha": "left", "va": "bottom", "fontsize": 8, "color": QUIET}
+                axes.text(-0.53, row["speed-up"] - 0.11, "exchanging nothing", **place)
             if row["contestant"] not in names or row["speed-up"] is None:
                 continue
             at = bandwidths.index(row["Mbit/s"]) + (names.index(row["contestant"]) - (len(names) - 1) / 2) * width

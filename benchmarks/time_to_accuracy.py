@@ -21,7 +21,7 @@ from typing import Any
 import contest
 import harness
 import time_figures
-from contest import DDP, POWERSGD, SINGLE, Cell, Kept, Outcome, Problem
+from contest import DDP, NOTHING, POWERSGD, SINGLE, Cell, Kept, Outcome, Problem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -98,13 +98,13 @@ def two_nodes(
 
 
 def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
-    """What is measured between two measurements of one node: each of Minga's contestants, and torch's together."""
+    """What is measured between two measurements of one node: two runs of Minga's, or torch's together."""
     for seed in options.seeds:
         for problem in problems:
-            for bandwidth in options.bandwidths:
-                for name in options.contestants:
-                    if name not in (DDP, POWERSGD):
-                        yield [cell_of(problem, name, bandwidth, seed)]
+            names = [name for name in options.contestants if name not in (DDP, POWERSGD)]
+            ours = [cell_of(problem, name, bandwidth, seed) for bandwidth in options.bandwidths for name in names]
+            ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed))
+            yield from (ours[at : at + 2] for at in range(0, len(ours), 2))
             theirs = [name for name in (DDP, POWERSGD) if name in options.contestants and seed in options.seeds_of_ddp]
             networks = options.bandwidths + [FULL_BANDWIDTH] * (FULL_BANDWIDTH not in options.bandwidths)
             yield [cell_of(problem, name, bandwidth, seed) for name in theirs for bandwidth in networks]
@@ -152,7 +152,7 @@ def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept
         for bandwidth in options.bandwidths:
             ones: list[Outcome] = []
             contested = []
-            for name in options.contestants:
+            for name in [*options.contestants, NOTHING]:
                 cells = [cell_of(problem, name, bandwidth, seed) for seed in options.seeds]
                 pairs = [pair_of(cell, kept) for cell in cells if cell in kept]
                 pairs = [(mine, one) for mine, one in pairs if mine.curve or mine.died]

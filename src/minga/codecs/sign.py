@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,19 +29,23 @@ class Sign(BlockCodec):
     bits: ClassVar[int] = 1
 
     def pack(self, rows: Tensor, scales: Tensor, packed: Tensor, generator: torch.Generator) -> None:
-        scales.copy_(torch.linalg.vector_norm(rows, 1, dim=1).div_(rows.shape[1]))
-        positive = rows.view(-1) >= 0
-        if len(positive) % 8:
-            positive = torch.nn.functional.pad(positive, (0, -len(positive) % 8))
-        packed.copy_(positive.view(torch.int64).mul(_GATHER).bitwise_right_shift_(56))
+        scales.copy_(rows.abs().sum(1).div_(rows.shape[1]))  # a fifth of the time of a norm
+        if rows.device.type == "cpu" and rows.dtype != torch.bfloat16:
+            # A tenth of the time of the same with torch.
+            packed.copy_(torch.from_numpy(np.packbits(np.signbit(rows.numpy()), bitorder="little")))
+            return
+        negative = torch.signbit(rows.view(-1))
+        if len(negative) % 8:
+            negative = torch.nn.functional.pad(negative, (0, -len(negative) % 8))
+        packed.copy_(negative.view(torch.int64).mul(_GATHER).bitwise_right_shift_(56))
 
     def unpack(self, packed: Tensor, scales: Tensor, width: int) -> Tensor:
-        signs = _signs_of_bytes(scales.dtype, scales.device).index_select(0, packed.int()).view(-1)
-        return signs[: len(scales) * width].view(-1, width).mul_(scales[:, None])
+        signs = _signs_of_bytes(scales.device).index_select(0, packed.int()).view(torch.int8)
+        return signs[: len(scales) * width].to(scales.dtype).view(-1, width).mul_(scales[:, None])
 
 
 @functools.cache
-def _signs_of_bytes(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For each byte the eight signs in it, the first in the lowest bit."""
+def _signs_of_bytes(device: torch.device) -> Tensor:
+    """For each byte the eight signs in it, of a byte each, as one integer; the first in the lowest bit."""
     bits = torch.arange(256)[:, None] >> torch.arange(8)
-    return ((bits & 1) * 2 - 1).to(device, dtype)
+    return (1 - (bits & 1) * 2).to(torch.int8).contiguous().view(torch.int64).view(-1).to(device)

@@ -251,7 +251,7 @@ class _Pilot:
 
     def fidelities(self) -> list[float]:
         """How much of the movement under way each form would carry; measured now and then, as that takes time."""
-        moved, exchange = self.movement.moved, self.used.total()
+        moved, exchange = self.movement.mean, self.used.total()
         assert moved is not None
         begun = max((first for first in _FIRST_OF_ROW if first <= exchange), default=exchange + 1)
         if not begun <= exchange < begun + _IN_A_ROW:

@@ -7,9 +7,11 @@ movement.complete(parameters)                       # as if the mean had been ta
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from minga.codecs.base import Codec
@@ -47,12 +49,10 @@ class Movement:
     ranks: int = 1
     velocity: Tensor | None = None
     """For outer optimizers with momentum."""
-    moved: Tensor | None = None
-    """This replica's movement that is under way to the others."""
+    drift: Tensor | None = None
+    """While an exchange is under way: how far the parameters were from the anchor when it began."""
     mean: Tensor | None = None
-    """Its mean over all replicas, once it is there."""
-    ahead: Tensor | None = None
-    """This replica's part of what is still to come, which its parameters have already."""
+    """This replica's movement that is under way to the others, and its mean over all replicas, once that is there."""
     averaging: Averaging | None = field(default=None, repr=False)
     pending: Pending | None = field(default=None, repr=False)
 
@@ -77,11 +77,15 @@ class Movement:
 
         Another codec needs a stream of its own, which takes over what the last one has left out.
         """
-        assert self.moved is None, "one exchange at a time"
-        self.moved = parameters[self.part] - self.anchor
-        if self.ahead is not None:
-            self.moved.sub_(self.ahead)
-        mean = self.mean = self.moved.clone()
+        assert self.drift is None, "one exchange at a time"
+        self.drift, mean = self._spaces
+        torch.sub(parameters[self.part], self.anchor, out=self.drift)
+        owed = self.stream.residual
+        if owed is None:
+            mean.copy_(self.drift)
+        else:  # it was sent once already, and a share of it is in the parameters
+            torch.sub(self.drift, owed, alpha=self._kept, out=mean)
+        self.mean = mean
         self._change_stream(stream or self.stream, codec)
         if comm.size == 1:
             return lambda beside: None
@@ -102,13 +106,11 @@ class Movement:
 
     def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
         """Wait for the mean, and put it in the place of this replica's own movement."""
-        if self.moved is None:
+        if self.drift is None:
             return
         step = self._step(outer)
-        own = parameters[self.part].add_(step).sub_(self.moved)
-        if self.ahead is not None:
-            own.sub_(self.ahead)
-        self._end(own)
+        self.anchor.add_(step)
+        self._end(parameters[self.part].add_(step).sub_(self.drift))
 
     def arrive(self) -> None:
         """Wait for the exchange under way; what it brings stays in `mean` until `complete`."""
@@ -120,19 +122,25 @@ class Movement:
             self.averaging = None
 
     def _step(self, outer: Outer | None) -> Tensor:
-        """Where the anchor goes, once the mean is there."""
+        """How far the anchor goes, once the mean is there."""
         assert self.mean is not None
         self.arrive()
-        step = self.mean if outer is None else outer(self.mean)
-        self.anchor.add_(step)
-        return step
+        return self.mean if outer is None else outer(self.mean)
 
     def _end(self, own: Tensor) -> None:
-        residual = self.stream.residual
-        self.ahead = None if residual is None else residual * (0.5 + 0.5 / self.ranks)
-        if self.ahead is not None:
-            own.add_(self.ahead)
-        self.moved = self.mean = None
+        if self.stream.residual is not None:
+            own.add_(self.stream.residual, alpha=self._kept)
+        self.drift = self.mean = None
+
+    @functools.cached_property
+    def _spaces(self) -> tuple[Tensor, Tensor]:
+        """For an exchange; the same ones every time, since new memory takes the kernel as long as filling it."""
+        return torch.empty_like(self.anchor), torch.empty_like(self.anchor)
+
+    @property
+    def _kept(self) -> float:
+        """The share of what this replica still owes that its own parameters have already."""
+        return 0.5 + 0.5 / self.ranks
 
     def average(
         self,
@@ -144,8 +152,7 @@ class Movement:
     ) -> None:
         """Begin and complete at once: all replicas are at the same point, to the last bit, if nothing was left out."""
         self.prepare(parameters, comm, collective, codec)(comm)
-        self._step(outer)
-        self._end(parameters[self.part].copy_(self.anchor))
+        self._end(parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
 
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
