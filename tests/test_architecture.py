@@ -22,13 +22,14 @@ ALLOWED = {
     "config": {"errors"},
     "spec": {"config", "errors", "user_files"},
     "toml_files": {"config", "errors"},
-    "codecs": {"config", "spec"},
+    "labour": set(),
+    "codecs": {"config", "labour", "spec"},
     "comm": {"codecs", "errors", "membership"},
     "membership": {"config", "errors"},
     "layout": {"comm"},
     "bad_numbers": {"errors", "layout"},
     "memory": {"comm", "errors", "spec"},
-    "sliced_optimizer": {"layout"},
+    "sliced_optimizer": {"labour", "layout"},
     "shard": {"sliced_optimizer"},
     "ledger": {"errors", "shard", "sliced_optimizer"},
     "replica": {"bad_numbers", "errors", "layout", "ledger", "measure", "shard", "sliced_optimizer"},
@@ -83,8 +84,6 @@ ALLOWED = {
         "buffers",
         "checkpoints",
         "comm",
-        "data",
-        "evaluate",
         "experiment",
         "journal",
         "measure",
@@ -92,7 +91,7 @@ ALLOWED = {
         "trainee",
     },
 }
-TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "testing"}
+TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "plan", "simulate", "testing"}
 
 
 def imports() -> list[tuple[Path, str, str]]:

@@ -10,6 +10,7 @@ import pytest
 from minga.config import FieldError, build
 from minga.errors import ConfigError
 from minga.experiment import Cluster, Experiment, load
+from minga.lab.laboratory import Lab
 from minga.network import Link, LinkOverride, Network
 
 
@@ -48,8 +49,8 @@ def test_an_override_that_does_not_fit_is_told_with_its_place() -> None:
 
 
 def test_a_lab_has_an_end() -> None:
-    with pytest.raises(FieldError, match="at most 200"):
-        Network().check_hosts(201)
+    with pytest.raises(ConfigError, match=r"at most 200 hosts, not 201; minga simulate"):
+        Lab(Network(), hosts=201)
 
 
 def test_sites() -> None:

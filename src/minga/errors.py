@@ -11,6 +11,7 @@
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
         │   ├── PeerTimeout          another rank did not answer before the deadline
+        │   │   └── Deadlock             in a simulation, nobody can go on
         │   └── PeerWrong            another rank sent what can't be
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "Deadlock",
     "DivergedError",
     "LabError",
     "MingaError",
@@ -97,6 +99,10 @@ class PeerLost(RunError):
 
 class PeerTimeout(PeerLost):
     """Another rank did not answer before the deadline."""
+
+
+class Deadlock(PeerTimeout):
+    """In a simulation, everybody waits for somebody else; the message says who for whom."""
 
 
 class PeerWrong(PeerLost):

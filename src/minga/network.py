@@ -16,8 +16,6 @@ from minga.units import Bandwidth, Duration, Fraction
 
 __all__ = ["Link", "LinkOverride", "Network"]
 
-_MOST_HOSTS = 200
-
 
 @dataclass(frozen=True, kw_only=True)
 class Link(Config):
@@ -137,8 +135,6 @@ class Network(Link):
     def check_hosts(self, hosts: int) -> None:
         """Raise `FieldError` unless the exceptions and sites fit that many hosts."""
         names = [f"h{number}" for number in range(1, hosts + 1)]
-        if hosts > _MOST_HOSTS:
-            raise FieldError((), f"a lab has at most {_MOST_HOSTS} hosts, not {hosts}")
         for name in self.hosts:
             if name not in names:
                 raise FieldError(("hosts", name), f"there is no such host; there are {', '.join(names)}")

@@ -38,6 +38,20 @@ class Replica:
         """`keep_optimizer`: update with the optimizer itself, not with a faster copy over the flat vector."""
         self.model = model
         self.optimizer = optimizer
+        self._begin(spans)
+        self._tensors = trainable(model)
+        self.layout = Layout.of(self._tensors)
+        self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
+        self._gradient_views = [tensor.grad for _, tensor in self._tensors]
+        self._groups = _group_of_each(self._tensors, optimizer)
+        if keep_optimizer:
+            tensors = [tensor for _, tensor in self._tensors]
+            self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
+        else:
+            self._whole = self._slice(self.parameters, self.gradients, 0)
+
+    def _begin(self, spans: Spans) -> None:
+        """What a replica has besides its model."""
         self.spans = spans
         self.step = 0
         """The step under way, from 1 on."""
@@ -84,16 +98,6 @@ class Replica:
         """How many there were."""
         self.save: Callable[[int, bool], None] = lambda moment, leaving: None
         """For ranks that serve: keep a checkpoint of this moment, and leave if asked to."""
-        self._tensors = trainable(model)
-        self.layout = Layout.of(self._tensors)
-        self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
-        self._gradient_views = [tensor.grad for _, tensor in self._tensors]
-        self._groups = _group_of_each(self._tensors, optimizer)
-        if keep_optimizer:
-            tensors = [tensor for _, tensor in self._tensors]
-            self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
-        else:
-            self._whole = self._slice(self.parameters, self.gradients, 0)
         self._pieces_of_shard: list[Piece] = []
         self._hooks: list[Any] = []
         self._momentum: float | None = None

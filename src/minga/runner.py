@@ -10,6 +10,7 @@ from minga.checkpoints.history import rewind_events
 from minga.checkpoints.resume import find_last_good, next_session, set_later_aside
 from minga.errors import ConfigError, unknown
 from minga.experiment import Experiment, load
+from minga.lab.laboratory import check_number
 from minga.launch.listening import Listening, prepared
 from minga.launch.local import launch_local
 from minga.measure.power import machine_power
@@ -42,6 +43,8 @@ def check(experiment: Experiment) -> None:
         check_file(experiment.workload)
     elif experiment.workload not in WORKLOADS:
         raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
+    if experiment.in_lab:
+        check_number(experiment.hosts)
     if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
 

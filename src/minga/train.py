@@ -8,8 +8,6 @@ from functools import partial
 from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
 from minga.checkpoints.keeper import Keeper
 from minga.comm.transport import Transport
-from minga.data.batches import fetch
-from minga.evaluate import evaluate
 from minga.experiment import Experiment
 from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
@@ -42,7 +40,7 @@ def train(
     `keeper`: who keeps checkpoints (None: nobody); `journal`: one that has begun with other ranks.
     """
     strategy, settings = experiment.chosen_strategy, experiment.training
-    replica, order, workload = trainee.replica, trainee.order, trainee.workload
+    replica, order = trainee.replica, trainee.order
     spans, journal = recorder.spans, journal or journal_of(experiment, trainee, comm, recorder)
     pace = Pace(experiment, comm, spans)
 
@@ -50,7 +48,7 @@ def train(
         """Agree on buffers, then look how good the model is."""
         with journal.evaluation(order.progress, together) as metrics, strategy.as_one(replica, together):
             agree_on_buffers(replica.model, together)
-            metrics.update(evaluate(workload, replica, together, trainee.device))
+            metrics.update(trainee.evaluate(together))
         return metrics
 
     replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
@@ -79,7 +77,7 @@ def train(
             replica.step += 1
             with spans.span("data"):
                 share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
-                batch = fetch(workload.train, share.indices, trainee.device) if len(share.indices) else None
+                batch = trainee.fetch(share.indices)
                 trainee.schedule_learning_rate()
             replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
             with pace.computing():

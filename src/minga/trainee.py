@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from minga.data.batches import length
+from minga.comm.transport import Transport
+from minga.data.batches import fetch, length
 from minga.data.order import Order
+from minga.evaluate import evaluate
 from minga.experiment import Experiment
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
 from minga.workload import Workload
 
-__all__ = ["Beginning", "Trainee", "build_trainee"]
+__all__ = ["Beginning", "Trainee", "batch_of", "build_trainee"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,14 @@ class Trainee:
         """Samples of a rank in a full step, on average."""
         return self.batch if self.total_batch is None else self.total_batch / trainers
 
+    def fetch(self, indices: Tensor) -> Any:
+        """The samples at `indices` as one batch; None where there are none."""
+        return fetch(self.workload.train, indices, self.device) if len(indices) else None
+
+    def evaluate(self, together: Transport) -> dict[str, float]:
+        """How good the model is, each of these ranks looking at its part of the test set."""
+        return evaluate(self.workload, self.replica, together, self.device)
+
     def loss_of(self, batch: Any) -> Tensor:
         outputs, targets = self.workload.predict(self.replica.model, batch)
         return self.workload.loss(outputs, targets)
@@ -79,7 +90,22 @@ class Trainee:
                 group["lr"] = rate * factor
 
 
-def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: Spans = NO_SPANS) -> Trainee:
+def batch_of(experiment: Experiment, usual: int) -> int:
+    """Samples of a node in a full step; where they don't divide evenly, the larger number."""
+    settings = experiment.training
+    if settings.total_batch is not None:
+        return -(-settings.total_batch // experiment.cluster.nodes)
+    return settings.batch or usual
+
+
+def build_trainee(
+    experiment: Experiment,
+    workload: Workload,
+    rank: int,
+    spans: Spans = NO_SPANS,
+    *,
+    make_replica: Callable[..., Replica] = Replica,
+) -> Trainee:
     """The model of one rank, from the experiment's seed; afterwards each rank draws its own random numbers."""
     settings = experiment.training
     device = torch.device("cpu")
@@ -89,9 +115,7 @@ def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: 
     model = workload.model().to(device)
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
     nodes = experiment.cluster.nodes
-    batch = settings.batch or workload.batch
-    if settings.total_batch is not None:
-        batch = -(-settings.total_batch // nodes)
+    batch = batch_of(experiment, workload.batch)
     # With a fixed total batch, one node alone would have the same: nothing grows.
     growth = 1 if settings.total_batch is not None else nodes
     factor = {"constant": 1.0, "linear": growth, "sqrt": math.sqrt(growth)}[settings.learning_rate_rule]
@@ -99,7 +123,7 @@ def build_trainee(experiment: Experiment, workload: Workload, rank: int, spans: 
         if settings.learning_rate is not None:
             group["lr"] = settings.learning_rate
         group["lr"] *= factor
-    replica = Replica(model, optimizer, spans=spans)
+    replica = make_replica(model, optimizer, spans=spans)
     replica.rank = rank
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
     return Trainee(

@@ -11,7 +11,24 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from minga.cli import bench, cert, chaos, checkpoints, compare, doctor, join, lab, launch, report, strategies, train
+from minga.cli import (
+    bench,
+    cert,
+    chaos,
+    checkpoints,
+    compare,
+    doctor,
+    join,
+    lab,
+    launch,
+    plan,
+    probe,
+    profile,
+    report,
+    simulate,
+    strategies,
+    train,
+)
 from minga.errors import MingaError, RankFailed, RunStopped, UsageError
 
 __all__ = ["application", "main"]
@@ -25,7 +42,24 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (train, join, checkpoints, compare, bench, report, launch, strategies, lab, cert, chaos, doctor):
+for _module in (
+    train,
+    join,
+    checkpoints,
+    compare,
+    bench,
+    report,
+    profile,
+    probe,
+    simulate,
+    plan,
+    launch,
+    strategies,
+    lab,
+    cert,
+    chaos,
+    doctor,
+):
     _module.register(application)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from minga.codecs.labour import accounted
 from minga.codecs.stream import Stream
 from minga.spec import Named
 
@@ -25,6 +26,10 @@ class Codec(Named, ABC):
     """
 
     kind = "codec"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        accounted(cls)
 
     changes_form: ClassVar[bool] = True
     """False where the encoded vector is the vector itself."""
@@ -67,9 +72,9 @@ class Codec(Named, ABC):
         """Bytes on the wire for a vector like this one, from one rank to another."""
         return self.encoded_like(vector, stream).nbytes
 
-    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
-        """For linear codecs: bytes of what is added up over all ranks for a vector like this one."""
-        return self.encoded_bytes(vector, stream)
+    def summed_like(self, vector: Tensor, stream: Stream) -> list[Tensor]:
+        """For linear codecs: what is added up over all ranks for a vector like this one, in this order."""
+        return [self.encoded_like(vector, stream)]
 
     def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
         """For linear codecs: `vector` becomes its mean over ranks, by adding up encoded vectors over them."""
@@ -77,6 +82,9 @@ class Codec(Named, ABC):
         encoded = self.encode(vector / ranks if self.changes_form else vector.div_(ranks), stream)
         add_up(encoded)
         self.decode(encoded, vector, stream)
+
+
+accounted(Codec)  # type: ignore[type-abstract]  # its own methods too
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,6 +106,10 @@ class PowerSGD(BiasedCodec):
         thin = vector.new_empty(_plan(stream.shapes, self.rank).length)
         return thin if self.linear else _BYTES.encoded_like(thin, stream)
 
+    def summed_like(self, vector: Tensor, stream: Stream) -> list[Tensor]:
+        plan = _plan(stream.shapes, self.rank)
+        return [vector.new_empty(length) for length in (plan.cut, plan.length - plan.cut) if length]
+
     def _floats(self, encoded: Tensor, like: Tensor, plan: _Plan, stream: Stream) -> Tensor:
         if self.linear:
             return encoded

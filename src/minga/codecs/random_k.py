@@ -68,8 +68,8 @@ class RandomK(SparseCodec):
         size = _HEADER + count * vector.element_size() if count else 0
         return torch.empty(size, dtype=torch.uint8, device=vector.device)
 
-    def summed_bytes(self, vector: Tensor, stream: Stream) -> int:
-        return self.values_in(vector.numel()) * vector.element_size()
+    def summed_like(self, vector: Tensor, stream: Stream) -> list[Tensor]:
+        return [vector.new_empty(self.values_in(vector.numel()))]
 
     def _scale(self, encoded: Tensor, like: Tensor) -> None:
         if like.numel():

@@ -107,6 +107,13 @@ class Transport(ABC):
         for message in pending:
             message.wait()
 
+    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
+        """Whether this transport has let the time of a ring all-reduce of a vector without values go by, as a whole.
+
+        Only simulations by sizes do; everybody else goes through its messages.
+        """
+        return False
+
     def close(self) -> None:  # noqa: B027  (most transports have nothing to close)
         """Give back sockets and threads."""
 
@@ -158,6 +165,10 @@ class Group(Transport):
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         chosen = range(self.size) if ranks is None else ranks
         self._parent.all_gather(buffers, [self._ranks[rank] for rank in chosen])
+
+    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
+        chosen = range(self.size) if ranks is None else ranks
+        return self._parent.ring_at_once(vector, [self._ranks[rank] for rank in chosen])
 
 
 class _InGroup(Pending):

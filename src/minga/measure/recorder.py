@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,9 +28,10 @@ _FLUSH_SECONDS = 0.2
 class Recorder:
     """Where a rank's events and times go."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.perf_counter) -> None:
         """`path`: the rank's event file; None: nothing is kept."""
-        self.spans = Spans()
+        self.now = clock
+        self.spans = Spans(clock)
         self.traffic = Traffic()
         self.has_history = False
         """Whether the file has events of before: of a run that goes on."""
@@ -47,9 +48,6 @@ class Recorder:
     @property
     def keeps_events(self) -> bool:
         return self._file is not None
-
-    def now(self) -> float:
-        return time.perf_counter()
 
     def emit(self, event: Event | tuple[Any, ...]) -> None:
         """Keep an event; those of steps, of which there are many, come as the arguments of `step_line`."""

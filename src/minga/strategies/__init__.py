@@ -14,6 +14,7 @@ from minga.strategies.gossip import Gossip
 from minga.strategies.hierarchical import Hierarchical
 from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.parameter_server import ParameterServer
+from minga.strategies.probe import Probe
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch
 
@@ -26,6 +27,7 @@ __all__ = [
     "Hierarchical",
     "LocalSGD",
     "ParameterServer",
+    "Probe",
     "Single",
     "Strategy",
     "Switch",
@@ -53,6 +55,7 @@ STRATEGIES: dict[str, Preset] = {
     "gossip": Preset(Gossip),
     "hierarchical": Preset(Hierarchical),
     "adaptive": Preset(Adaptive),
+    "probe": Preset(Probe),
 }
 
 register(Strategy, STRATEGIES)

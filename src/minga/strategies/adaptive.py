@@ -40,6 +40,8 @@ _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
 _OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.05
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
+# Work that takes no time at all, as in simulations without a time for it, would be infinitely cheap.
+_LEAST_SECONDS = 1e-9
 # Besides encoding and decoding, the parameters are gone through about so often in an exchange.
 _PASSES = 6
 # What is told of the work of an exchange is believed up to here; an interruption would make it many times as long.
@@ -90,7 +92,7 @@ class Adaptive(Strategy):
         overhead = self.overhead or (_OVERHEAD_OF_ADAM if replica.optimizer_is_adaptive else _OVERHEAD)
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):
-            rung.work_seconds = seconds / comm.size
+            rung.work_seconds = max(seconds / comm.size, _LEAST_SECONDS)
         movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
         replica.heard = [replica.step] * comm.size
         # The first exchange, before anything is known of the network, is the smallest.

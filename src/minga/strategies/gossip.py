@@ -99,7 +99,8 @@ class Gossip(Strategy):
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         # Who meets whom follows from what all ranks share by now, and differs from run to run as they do.
-        seed = zlib.crc32(replica.parameters[:1000].double().cpu().numpy().tobytes())
+        first = replica.parameters[:1000]
+        seed = 0 if first.is_meta else zlib.crc32(first.double().cpu().numpy().tobytes())
         replica.state[_KEY] = (
             self._asynchronous(replica, comm, seed) if not self.lockstep(replica) else self._rounds(replica, comm, seed)
         )

@@ -55,6 +55,8 @@ class Rung:
         What is left out is added to the next vector, unless that is the `first` of some: in the long run it is just
         what a form has trouble with that it has to carry.
         """
+        if vector.is_meta:  # a simulation by sizes: nothing to measure
+            return self.fidelity
         before = None if first else self.trial.residual
         self.trial.residual = None
         whole = vector if before is None else vector + before

@@ -32,6 +32,8 @@ def ring(comm: Transport, vector: Tensor) -> None:
     if ranks == 2 and vector.nbytes <= _SWAP_BYTES:
         direct(comm, vector)
         return
+    if vector.is_meta and comm.ring_at_once(vector):
+        return
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
     chunks = [segments(chunk) for chunk in vector.tensor_split(ranks)]
     hops = 2 * (ranks - 1)

@@ -1,0 +1,218 @@
+"""How far are predictions from measurements? A grid of cells in the lab, each predicted before and measured then.
+
+    MINGA_DATA=DIR python benchmarks/predictions.py           # about half an hour; a stopped one goes on
+    MINGA_DATA=DIR python benchmarks/predictions.py --quick   # some cells: does it all work?
+    python benchmarks/predictions.py --draw                   # only the figure, from the result file
+
+Two nodes with a core each (Linux). What the simulator knows of this machine is a profile of each workload, measured
+with both cores busy, and what `minga probe` measures on hosts whose links have no limit: none of the cells that are judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+from rich.console import Console
+from rich.progress import track
+
+from minga import Cluster, Experiment, Training, run
+from minga.comm.probing import Links
+from minga.measure.events import event_files, read_events
+from minga.network import Network
+from minga.plan.candidates import Candidate
+from minga.plan.cluster import CarrierCosts, PlannedCluster
+from minga.plan.pricing import price
+from minga.simulate.profile import Profile, load_profile, save_profile
+from minga.simulate.profiling import measure_profile
+from minga.strategies import Strategy
+
+FOLDER = Path(__file__).parent
+SCRATCH = FOLDER.parent / "runs" / "benchmarks" / "predictions"
+FIGURE = FOLDER.parent / "docs" / "results" / "predictions.svg"
+WORKLOADS = {
+    "CNN": (f"{FOLDER / 'recipes.py'}:fashion_mnist", 64),
+    "transformer": (f"{FOLDER / 'recipes.py'}:shakespeare", 16),
+}
+STRATEGIES = [
+    "ring",
+    "ring:codec=half",
+    "ring:codec=(power_sgd:rank=2)",
+    "ps:mode=sync",
+    "local_sgd:period=8",
+    "local_sgd:period=8,overlap=8,codec=int8",
+]
+BANDWIDTHS = [10.0, 30.0, 100.0, 1000.0]
+DELAYS = [0.0, 0.01]
+PERIOD = 8
+SECONDS_OF_A_CELL = 6.0
+FEWEST_PERIODS = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    workload: str
+    strategy: str
+    bandwidth: float
+    delay: float
+
+    @property
+    def network(self) -> Network:
+        return Network(bandwidth=self.bandwidth * 1e6, delay=self.delay)
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    for workload in WORKLOADS:
+        for bandwidth in BANDWIDTHS[1:3] if quick else BANDWIDTHS:
+            for delay in DELAYS[:1] if quick else DELAYS:
+                for strategy in STRATEGIES[:2] if quick else STRATEGIES:
+                    yield Cell(workload, strategy, bandwidth, delay)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="eight cells; saved elsewhere")
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
+    parser.add_argument("--draw", action="store_true", help="only the figure, from the result file")
+    options = parser.parse_args()
+    folder = SCRATCH if options.quick else harness.RESULTS
+    if not options.draw:
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        rows = measure(list(cells(options.quick)), fresh=options.fresh)
+        note = summary_of(rows)
+        harness.show(rows, note)
+        harness.write("predictions", rows, note, folder=folder)
+    rows = json.loads((folder / "predictions.json").read_text())["rows"]
+    draw(rows, SCRATCH / "predictions.svg" if options.quick else FIGURE)
+
+
+def measure(wanted: Sequence[Cell], *, fresh: bool) -> list[dict[str, Any]]:
+    path = SCRATCH / "measured.jsonl"
+    if fresh:
+        for old in SCRATCH.glob("*"):
+            old.unlink()
+    known = {json.dumps(entry["cell"]): entry["seconds"] for entry in map(json.loads, _lines(path))}
+    profiles = {name: profile_of(name) for name in dict.fromkeys(cell.workload for cell in wanted)}
+    carrier = carrier_of_this_machine()
+    rows = []
+    for cell in track(wanted, console=Console(stderr=True)):
+        profile, batch = profiles[cell.workload], WORKLOADS[cell.workload][1]
+        candidate = Candidate(Strategy.from_value(cell.strategy), 2, batch)
+        predicted = price(
+            candidate, profile, PlannedCluster(nodes=2, network=cell.network, carrier=carrier)
+        ).step_seconds
+        key = json.dumps(asdict(cell))
+        if key not in known:
+            known[key] = measured_step(cell, predicted)
+            with path.open("a") as file:
+                file.write(json.dumps({"cell": asdict(cell), "seconds": known[key]}) + "\n")
+        rows.append(
+            {
+                "workload": cell.workload,
+                "strategy": cell.strategy,
+                "Mbit/s": cell.bandwidth,
+                "delay, ms": 1000 * cell.delay,
+                "measured, ms": 1000 * known[key],
+                "predicted, ms": 1000 * predicted,
+                "error": predicted / known[key] - 1,
+            }
+        )
+    return rows
+
+
+def _lines(path: Path) -> list[str]:
+    return (
+        [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.is_file() else []
+    )
+
+
+def profile_of(workload: str) -> Profile:
+    path = SCRATCH / f"{workload}.profile.json"
+    if not path.is_file():
+        reference, batch = WORKLOADS[workload]
+        save_profile(measure_profile(reference, batches=[batch], processes=2, pin=True), path)
+    return load_profile(path)
+
+
+def carrier_of_this_machine() -> CarrierCosts:
+    """From words and bytes between two hosts without limits."""
+    path = SCRATCH / "links.json"
+    if not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            summary = run(
+                Experiment(
+                    workload="digits",
+                    strategy="probe",  # type: ignore[arg-type]
+                    cluster=Cluster(nodes=2, network=Network(), pin=True, transport="tcp"),
+                    training=Training(steps=1, evaluate_every=0),
+                    runs=folder,
+                )
+            )
+            events = [event for file in event_files(Path(summary.run)) for event in read_events(file)]
+        path.write_text(json.dumps(next(e["notes"]["links"] for e in events if "links" in e.get("notes", {}))))
+    links = Links.from_dict(json.loads(path.read_text()))
+    word = links.delay[0][1]
+    return CarrierCosts(
+        send_seconds=0.3 * word,
+        receive_seconds=0.4 * word,
+        wake_seconds=0.3 * word,
+        send_seconds_per_byte=0.5 * links.stolen_seconds_per_byte,
+        receive_seconds_per_byte=0.5 * links.stolen_seconds_per_byte,
+    )
+
+
+def measured_step(cell: Cell, expected: float) -> float:
+    """Of whole periods, of the slower rank; the first period does not count."""
+    periods = max(FEWEST_PERIODS, min(20, round(SECONDS_OF_A_CELL / (PERIOD * expected))))
+    reference, batch = WORKLOADS[cell.workload]
+    with tempfile.TemporaryDirectory() as folder:
+        summary = run(
+            Experiment(
+                workload=reference,
+                strategy=cell.strategy,  # type: ignore[arg-type]
+                cluster=Cluster(nodes=2, network=cell.network, pin=True, transport="tcp"),
+                training=Training(steps=(periods + 1) * PERIOD, batch=batch, evaluate_every=0),
+                runs=folder,
+            )
+        )
+        times = [
+            [event["time"] for event in read_events(path) if event["event"] == "step"]
+            for path in event_files(Path(summary.run))
+        ]
+    return max((moments[-1] - moments[PERIOD - 1]) / (periods * PERIOD) for moments in times if moments)
+
+
+def summary_of(rows: Sequence[dict[str, Any]]) -> str:
+    errors = sorted(abs(row["error"]) for row in rows)
+    ninety = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["workload"], row["Mbit/s"], row["delay, ms"]), []).append(row)
+    right, losses = 0, []
+    for group in groups.values():
+        best = min(group, key=lambda row: row["measured, ms"])
+        chosen = min(group, key=lambda row: row["predicted, ms"])
+        right += chosen is best
+        losses.append(chosen["measured, ms"] / best["measured, ms"] - 1)
+    return (
+        f"two nodes, a core each; step times: median error {statistics.median(errors):.1%}, 90th percentile "
+        f"{ninety:.1%} of {len(rows)} cells; the quickest named first in {right} of {len(groups)} networks; following "
+        f"the prediction costs at most {max(losses):.1%}"
+    )
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    import time_figures
+
+    time_figures.draw_predictions(rows, path)
+
+
+if __name__ == "__main__":
+    main()

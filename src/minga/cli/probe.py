@@ -1,0 +1,111 @@
+"""`minga probe`: measure the links between nodes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from minga.cli.execute import execute
+from minga.cli.listen import listening_from
+from minga.cli.options import (
+    BandwidthOption,
+    DelayOption,
+    InterfaceOption,
+    JsonOption,
+    TlsOption,
+    TokenFileOption,
+    TransportOption,
+)
+
+__all__ = ["register"]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("probe")(probe)
+
+
+def probe(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", help="Nodes on this machine.")] = 2,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join).")
+    ] = None,
+    expect: Annotated[
+        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
+    ] = None,
+    interface: InterfaceOption = None,
+    tls: TlsOption = None,
+    token_file: TokenFileOption = None,
+    transport: TransportOption = "tcp",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A cluster's file for minga plan.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure bandwidth, delay and what messages cost between nodes: on this machine, in a lab, or of joined machines.
+
+    Examples:
+
+      minga probe --nodes 3 --bandwidth 100mbit --delay 5ms
+
+      minga probe --listen 10.0.0.1:29600 --expect 3 --nodes 1 --out cluster.toml
+    """
+    from minga.cli.options import experiment_from
+    from minga.comm.probing import Links
+    from minga.measure.events import event_files, read_events
+    from minga.plan.probed import to_toml
+
+    here = nodes if listen is None or expect is None else min(nodes, 1)
+    listening = listening_from(
+        listen, interface=interface, expect=expect, here=here, tls=tls, token_file=token_file, quiet=as_json
+    )
+    with tempfile.TemporaryDirectory(prefix="minga-probe-") as folder:
+        experiment = experiment_from(
+            "digits",
+            codec=None,
+            settings=None,
+            checkpoints=False,
+            nodes=nodes if listening is None else expect,
+            strategy="probe",
+            steps=1,
+            bandwidth=bandwidth,
+            delay=delay,
+            transport=transport if (nodes if listening is None else expect or 1) > 1 else None,
+            runs=folder,
+        )
+        summary = execute(experiment, quiet=True, listening=listening)
+        ended = [event for path in event_files(Path(summary.run)) for event in read_events(path)]
+    links = Links.from_dict(next(event["notes"]["links"] for event in ended if "links" in event.get("notes", {})))
+    if out is not None:
+        out.write_text(to_toml(links), encoding="utf-8")
+    if as_json:
+        print(json.dumps(links.to_dict()))
+        return
+    _show(links, out)
+
+
+def _show(links: Any, out: Path | None) -> None:
+    from minga.units import format_bandwidth
+
+    console = Console()
+    size = len(links.delay)
+    table = Table("from", *(f"to h{rank + 1}" for rank in range(size)))
+    for source in range(size):
+        cells = []
+        for target in range(size):
+            rate, way = links.bandwidth[source][target], links.delay[source][target]
+            known = f"{format_bandwidth(float(f'{8 * rate:.3g}'))}, {1000 * way:.3g} ms"
+            cells.append("" if source == target else known if rate else "not measured")
+        table.add_row(f"h{source + 1}", *cells)
+    console.print(table)
+    cost = 1e9 * links.stolen_seconds_per_byte
+    console.print(
+        f"a byte sent and one received take {cost:.2g} ns from a node that computes meanwhile", highlight=False
+    )
+    if out is not None:
+        console.print(f"for minga plan --cluster: {out}", highlight=False, soft_wrap=True)

@@ -1,0 +1,173 @@
+"""`minga simulate`: train in virtual time, on a network and with as many nodes as one likes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from minga.cli.execute import print_summary
+from minga.cli.options import (
+    BandwidthOption,
+    BatchOption,
+    CodecOption,
+    CpuOption,
+    DataOption,
+    DelayOption,
+    EpochsOption,
+    JsonOption,
+    NodesOption,
+    RunsOption,
+    SeedOption,
+    SetOption,
+    StepsOption,
+    StrategyOption,
+    TotalBatchOption,
+    experiment_from,
+)
+
+if TYPE_CHECKING:
+    from minga.comm.simulated import Change
+    from minga.simulate.profile import Profile
+
+__all__ = ["profile_for", "register"]
+
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option("--profile", metavar="FILE", help="As made by minga profile; default: measured here, once."),
+]
+
+
+def register(application: typer.Typer) -> None:
+    application.command("simulate", no_args_is_help=True)(simulate)
+
+
+def simulate(
+    workload: Annotated[str, typer.Argument(help="A built-in workload, file.py:name, or an experiment.toml.")],
+    nodes: NodesOption = None,
+    strategy: StrategyOption = None,
+    codec: CodecOption = None,
+    profile: ProfileOption = None,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="No data and no gradients: only time and bytes, for thousands of nodes.")
+    ] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--change",
+            metavar="TIME:WHAT",
+            help="On the way: 10s:bandwidth=1mbit, 10s:h2:speed=0.25, 30s:h3:lost. Repeatable.",
+        ),
+    ] = None,
+    even: Annotated[bool, typer.Option("--even", help="Every step takes the median time; no stragglers.")] = False,
+    epochs: EpochsOption = None,
+    steps: StepsOption = None,
+    batch: BatchOption = None,
+    total_batch: TotalBatchOption = None,
+    bandwidth: BandwidthOption = None,
+    delay: DelayOption = None,
+    cpu: CpuOption = None,
+    seed: SeedOption = None,
+    data: DataOption = None,
+    runs: RunsOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train in virtual time: the same strategies, events and report as a real run, without its network and nodes.
+
+    Examples:
+
+      minga simulate digits --nodes 16 --bandwidth 100mbit --delay 10ms --strategy ring
+
+      minga simulate digits --nodes 1000 --bandwidth 1gbit --sizes --steps 5 --strategy ring
+
+      minga simulate digits --nodes 4 --bandwidth 100mbit --strategy adaptive --change 5s:bandwidth=1mbit --json
+    """
+    from minga.report.live import View, view_for
+    from minga.simulate.simulation import simulate as simulated
+
+    experiment = experiment_from(
+        workload,
+        nodes=nodes,
+        strategy=strategy,
+        codec=codec,
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        total_batch=total_batch,
+        bandwidth=bandwidth,
+        delay=delay,
+        cpu=cpu,
+        seed=seed,
+        data=data,
+        runs=runs,
+        settings=settings,
+    )
+    measured = profile_for(experiment.workload, experiment.data, profile, Path(experiment.runs))
+    changes = tuple(parse_change(each, experiment.hosts) for each in change or [])
+    console = Console(stderr=True)
+    with View() if as_json and not console.is_terminal else view_for(console) as view:
+        summary = simulated(
+            experiment, measured, view, mode="sizes" if sizes else "mathematics", changes=changes, varied=not even
+        )
+    if as_json:
+        print(json.dumps(summary.to_dict()))
+    else:
+        print_summary(summary)
+
+
+def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
+    """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
+    from minga.cli.profile import measured_profile, name_of
+    from minga.simulate.profile import load_profile, save_profile
+
+    if given is not None:
+        return load_profile(given)
+    kept = runs.expanduser() / "profiles" / f"{name_of(workload)}.json"
+    if kept.is_file():
+        return load_profile(kept)
+    measured = measured_profile(workload, data=data, batches=[], codecs=[])
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    save_profile(measured, kept)
+    Console(stderr=True).print(f"measured this machine's profile: {kept}", highlight=False, soft_wrap=True)
+    return measured
+
+
+def parse_change(text: str, hosts: int) -> Change:
+    """`10s:h2:bandwidth=1mbit` or, for all hosts, `10s:bandwidth=1mbit`."""
+    from minga.comm.simulated import Change
+    from minga.errors import ConfigError
+    from minga.units import parse_bandwidth, parse_duration, parse_fraction
+
+    example = "such as 10s:bandwidth=1mbit, 10s:h2:speed=0.25 or 30s:h3:lost"
+    parts = text.split(":")
+    time, host, what = parts[0], parts[1:-1], parts[-1]
+    if len(parts) not in (2, 3) or not time or not what:
+        raise ConfigError(f"--change {text!r} should be a time and what happens then, {example}")
+    number = None
+    if host:
+        name = host[0]
+        if not name.startswith("h") or not name[1:].isdigit() or not 1 <= int(name[1:]) <= hosts:
+            raise ConfigError(f"--change {text!r}: there is no host {name!r}; there are h1 to h{hosts}")
+        number = int(name[1:]) - 1
+    field, _, value = what.partition("=")
+    moment = parse_duration(time)
+    match field:
+        case "bandwidth" | "up" | "down" if value:
+            rate = parse_bandwidth(value) / 8
+            both = field == "bandwidth"
+            up, down = (rate if both or field == way else None for way in ("up", "down"))
+            return Change(time=moment, host=number, up=up, down=down)
+        case "delay" if value:
+            return Change(time=moment, host=number, delay=parse_duration(value))
+        case "speed" if value:
+            speed = parse_fraction(value)
+            if not speed > 0:
+                raise ConfigError(f"--change {text!r}: speed should be above 0, such as 0.25")
+            return Change(time=moment, host=number, speed=speed)
+        case "lost" if not value and number is not None:
+            return Change(time=moment, host=number, lost=True)
+    raise ConfigError(f"--change {text!r}: nobody knows {what!r}; {example} (bandwidth, up, down, delay, speed, lost)")

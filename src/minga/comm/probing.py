@@ -1,0 +1,165 @@
+"""Measuring the links between ranks, over any transport: how many bytes a second, how long a word takes, what it costs.
+
+    links = probe(comm)                     # the same on every rank; about two seconds for a few ranks
+
+Pairs are measured one after the other, so that nobody disturbs anybody.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from minga.comm.collectives import all_reduce_sum, barrier
+from minga.comm.transport import Transport
+
+__all__ = ["Links", "probe"]
+
+_WORDS = 9
+_FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 25
+# A message that takes less says little of the link's bandwidth.
+_LONG_ENOUGH_SECONDS = 0.08
+# Of more ranks than this, only neighbours and the first rank's links are measured.
+_ALL_PAIRS = 5
+_BUSY_SECONDS = 0.05
+_MOST_TURNS = 1 << 16
+_PARTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """What was measured. From rank to rank: the first index sends; 0 where nothing was measured."""
+
+    bandwidth: tuple[tuple[float, ...], ...]
+    """Bytes a second."""
+    delay: tuple[tuple[float, ...], ...]
+    """Seconds of a word's way, half of a round trip."""
+    stolen_seconds_per_byte: float
+    """What a byte that is sent and one that is received take from a rank that computes meanwhile."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, table: dict[str, Any]) -> Links:
+        return cls(
+            bandwidth=tuple(tuple(map(float, row)) for row in table["bandwidth"]),
+            delay=tuple(tuple(map(float, row)) for row in table["delay"]),
+            stolen_seconds_per_byte=float(table["stolen_seconds_per_byte"]),
+        )
+
+    def of_host(self, rank: int) -> tuple[float, float]:
+        """Bytes a second away from a rank and towards it: the most that any pair has reached."""
+        return max(self.bandwidth[rank]), max(row[rank] for row in self.bandwidth)
+
+
+def probe(comm: Transport) -> Links:
+    """Measure the links between all ranks."""
+    size = comm.size
+    bandwidth, delay = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
+    pairs = list(itertools.combinations(range(size), 2))
+    if size > _ALL_PAIRS:
+        pairs = sorted({(0, other) for other in range(1, size)} | {(rank, rank + 1) for rank in range(size - 1)})
+    for first, second in pairs:
+        barrier(comm)
+        if comm.rank in (first, second):
+            other = second if comm.rank == first else first
+            half = _round_trip(comm, other, leads=comm.rank == first) / 2
+            for source, target in ((first, second), (second, first)):
+                reached = _rate(comm, other, sends=comm.rank == source, way=half)
+                if comm.rank == first:
+                    bandwidth[source, target] = reached
+                    delay[source, target] = half
+    barrier(comm)
+    stolen = 0.0
+    if size > 1:
+        # Every link was timed by the first of its two ranks; the mean is enough to choose how much to send.
+        rate, measured = all_reduce_sum(comm, float(bandwidth.sum()), float((bandwidth > 0).sum()))
+        stolen = _stolen(comm, rate / measured)
+    told = all_reduce_sum(comm, *bandwidth.view(-1).tolist(), *delay.view(-1).tolist(), stolen)
+    rates, ways = torch.tensor(told[: size * size]), torch.tensor(told[size * size : -1])
+    return Links(
+        bandwidth=tuple(tuple(row) for row in rates.view(size, size).tolist()),
+        delay=tuple(tuple(row) for row in ways.view(size, size).tolist()),
+        stolen_seconds_per_byte=told[-1] / size,
+    )
+
+
+def _round_trip(comm: Transport, other: int, *, leads: bool) -> float:
+    word = torch.zeros(1, dtype=torch.float64)
+    seconds = []
+    for _ in range(_WORDS):
+        if leads:
+            began = comm.now()
+            comm.send(word, other)
+            comm.receive(word, other)
+            seconds.append(comm.now() - began)
+        else:
+            comm.receive(word, other)
+            comm.send(word, other)
+    return statistics.median(seconds) if leads else 0.0
+
+
+def _rate(comm: Transport, other: int, *, sends: bool, way: float) -> float:
+    """Bytes a second of messages that grow until one takes long enough; the first rank of the pair takes the time."""
+    nbytes = _FIRST_BYTES
+    leads = comm.rank < other
+    while True:
+        message = torch.zeros(nbytes, dtype=torch.uint8)
+        word = torch.zeros(1, dtype=torch.float64)
+        began = comm.now()
+        if sends:
+            comm.send(message, other)
+            comm.receive(word, other)  # it has arrived
+        else:
+            comm.receive(message, other)
+            comm.send(word, other)
+        seconds = max(comm.now() - began - (2 * way if sends else way), 1e-9)
+        enough = seconds >= _LONG_ENOUGH_SECONDS or nbytes >= _MOST_BYTES
+        growth = torch.tensor([0 if enough else 4 if seconds < _LONG_ENOUGH_SECONDS / 4 else 2])
+        # The one that leads decides for both whether to go on, and how.
+        if leads:
+            comm.send(growth, other)
+        else:
+            comm.receive(growth, other)
+        if int(growth) == 0:
+            return nbytes / seconds
+        nbytes *= int(growth)
+
+
+def _stolen(comm: Transport, rate: float) -> float:
+    """How much longer computing takes beside messages, for each byte that is sent and received."""
+    vector = torch.ones(1 << 14)
+
+    def compute(turns: int) -> float:
+        began = comm.now()
+        for _ in range(turns):
+            vector.mul_(1.0)
+        return comm.now() - began
+
+    turns = 1
+    while turns < _MOST_TURNS and compute(turns) < _BUSY_SECONDS:
+        turns *= 2
+    if all_reduce_sum(comm, float(turns < _MOST_TURNS))[0] == 0:  # a simulation, in which this takes no time
+        return 0.0
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    nbytes = int(min(_MOST_BYTES, max(1024.0, rate * _BUSY_SECONDS)))
+    alone, beside = [], []
+    for _ in range(_PARTS):
+        barrier(comm)
+        alone.append(compute(turns))
+        barrier(comm)
+
+        def swap(background: Transport) -> None:
+            arrival = background.ireceive(torch.zeros(nbytes, dtype=torch.uint8), left)
+            background.send(torch.zeros(nbytes, dtype=torch.uint8), right)
+            arrival.wait()
+
+        job = comm.start(swap)
+        beside.append(compute(turns))
+        job.wait()
+    return max(0.0, statistics.median(beside) - statistics.median(alone)) / nbytes

@@ -1,0 +1,8 @@
+"""Messages in virtual time: the same ranks, without waiting."""
+
+from minga.comm.simulated.engine import Engine
+from minga.comm.simulated.transport import SimulatedTransport
+from minga.comm.simulated.wires import Cable, Carrier, Change, Wires
+from minga.comm.simulated.world import SimulatedWorld
+
+__all__ = ["Cable", "Carrier", "Change", "Engine", "SimulatedTransport", "SimulatedWorld", "Wires"]

@@ -1,0 +1,165 @@
+"""Virtual time: tasks run one at a time, each until it waits, and time goes from event to event.
+
+    engine = Engine()
+    engine.spawn(program, name="rank 0"); engine.run()
+
+A task is ordinary code on a greenlet of its own. Its clock may be ahead of the engine's: what it does in its own future
+(send, compute) is an event of that future, and only who looks at what others have done must wait until the engine is
+there. The order of events is their time, then the order in which they were made: the same program gives the same run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from minga.errors import Deadlock
+
+__all__ = ["Engine", "Task"]
+
+
+class Task:
+    """Code that runs in virtual time."""
+
+    __slots__ = ("_engine", "_greenlet", "beside", "clock", "finished", "name", "owner", "waiting_for")
+
+    def __init__(
+        self, engine: Engine, function: Callable[[], None], name: str, owner: Any, clock: float, *, beside: bool
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        """The rank that it belongs to."""
+        self.beside = beside
+        """Whether it runs beside the rank's training."""
+        self.clock = clock
+        self.waiting_for: Callable[[], str] | None = None
+        """What it is blocked on, in words."""
+        self.finished = False
+        self._engine = engine
+
+        def body() -> None:
+            try:
+                function()
+            except GreenletExit:  # the run is over, or its host is lost
+                pass
+            finally:
+                self.finished = True
+
+        self._greenlet = greenlet(body, engine.hub)
+
+    def block(self, waiting_for: Callable[[], str]) -> None:
+        """Let others run until `resume`; only for the task that runs now."""
+        self.waiting_for = waiting_for
+        gradients_wanted = torch.is_grad_enabled()  # belongs to the thread, which all tasks share
+        self._engine.hub.switch()
+        torch._C._set_grad_enabled(gradients_wanted)
+        self.waiting_for = None
+
+    def resume(self) -> None:
+        """Run it until it blocks again; only for the engine's own events."""
+        self._engine.switch_to(self)
+
+    def reach(self, time: float) -> None:
+        """Let time pass, events included, until `time`; only for the task that runs now."""
+        self.clock = max(self.clock, time)
+        if self.clock > self._engine.now:
+            self._engine.at(self.clock, self.resume)
+            self.block(lambda: "for time to pass")
+
+    def kill(self) -> None:
+        """It does not go on. From the engine's own events only."""
+        self.finished = True
+        if self._greenlet:
+            self._greenlet.throw(GreenletExit)
+
+
+class Engine:
+    """The clock, the events to come, and the tasks."""
+
+    def __init__(self, *, when_owner_changes: Callable[[Any, Any], None] | None = None) -> None:
+        """`when_owner_changes`: called with the owner of the last task and that of the next one, if they differ."""
+        self.now = 0.0
+        self.hub = getcurrent()
+        self.current: Task | None = None
+        self.events_done = 0
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = itertools.count()
+        self._tasks: list[Task] = []
+        self._when_owner_changes = when_owner_changes
+        self._owner: object = None
+
+    def at(self, time: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Call `function(*arguments)` at this time, which must not be past; it must not block."""
+        heapq.heappush(self._events, (time, next(self._number), function, arguments))
+
+    def spawn(
+        self, function: Callable[[], None], *, name: str, owner: Any = None, clock: float = 0.0, beside: bool = False
+    ) -> Task:
+        """A task that begins at this time."""
+        task = Task(self, function, name, owner, clock, beside=beside)
+        self._tasks.append(task)
+        self.at(max(clock, self.now), task.resume)
+        return task
+
+    def switch_to(self, task: Task) -> None:
+        if task.finished:
+            return
+        if self._when_owner_changes is not None and task.owner is not self._owner:
+            self._when_owner_changes(self._owner, task.owner)
+            self._owner = task.owner
+        before, self.current = self.current, task
+        try:
+            task._greenlet.switch()
+        finally:
+            self.current = before
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Go from event to event until there are none, or `until()`; `Deadlock` if tasks still wait then.
+
+        What a task raises ends everything, and is raised here.
+        """
+        assert self.hub is getcurrent(), "an engine runs where it was made"
+        gradients_wanted = torch.is_grad_enabled()
+        try:
+            self._run(until)
+        finally:
+            torch._C._set_grad_enabled(gradients_wanted)
+            self.close()
+
+    def _run(self, until: Callable[[], bool]) -> None:
+        events, pop = self._events, heapq.heappop
+        while events:
+            time, _, function, arguments = pop(events)
+            self.now = time
+            self.events_done += 1
+            function(*arguments)
+            if until():
+                return
+        waiting = [task for task in self._tasks if not task.finished and task.waiting_for is not None]
+        if waiting:
+            told = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
+            more = f"; and {len(told) - 16} more" if len(told) > 16 else ""
+            raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(told[:16])}{more}")
+
+    def kill(self, which: Callable[[Any], bool]) -> None:
+        """End the tasks of some owners, from an event."""
+        for task in self._tasks:
+            if not task.finished and task is not self.current and which(task.owner):
+                task.kill()
+
+    def close(self) -> None:
+        """End the tasks that are left."""
+        for task in self._tasks:
+            if not task.finished:
+                task.kill()
+        self._tasks.clear()
+        self._events.clear()
+
+    def forget_finished(self) -> None:
+        """Tasks that have ended need no memory."""
+        self._tasks = [task for task in self._tasks if not task.finished]

@@ -1,0 +1,130 @@
+"""How long a ring takes, without going through its messages one by one.
+
+A ring of n ranks is 2 n (n - 1) messages: two million for a thousand ranks. Where every rank has a host and a cable of
+its own, the hops of all ranks can be computed side by side, by the rule that a message goes when its sender has got the
+one before and the last one has left. `tests/comm/test_long_ring.py` holds it against the messages themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from minga.comm.simulated.engine import Task
+    from minga.comm.simulated.world import SimulatedWorld
+
+__all__ = ["LongRings"]
+
+# Below this, messages are as quick.
+_FEWEST = 16
+# As `segments`: longer chunks travel in several pieces, one behind the other.
+_LONGEST_CHUNK = 4 << 20
+
+Times = NDArray[np.float64]
+
+
+class LongRings:
+    """The rings of a world that are priced as a whole; each waits until all its members are there."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self._waiting: dict[tuple[int, tuple[int, ...]], dict[int, Task]] = {}
+        self._connected: dict[tuple[int, tuple[int, ...]], _Cables] = {}
+
+    def possible(self, members: Sequence[int], nbytes: int) -> bool:
+        """Whether a ring of these ranks can be priced as a whole."""
+        world = self._world
+        hosts = {world.ranks[rank].host.number for rank in members}
+        return (
+            len(members) >= _FEWEST
+            and len(hosts) == len(members)
+            and not world.wires.sites
+            and not world.wires.changes
+            and not world.wires.carrier.rendezvous
+            and nbytes <= _LONGEST_CHUNK * len(members)
+        )
+
+    def join(self, channel: int, members: tuple[int, ...], rank: int, elements: int, width: int) -> None:
+        """The task that runs now takes part; it goes on when its part of the ring is done."""
+        engine = self._world.engine
+        task = engine.current
+        assert task is not None
+        waiting = self._waiting.setdefault((channel, members), {})
+        waiting[rank] = task
+        if len(waiting) == len(members):
+            del self._waiting[channel, members]
+            engine.at(
+                max(each.clock for each in waiting.values()), self._price, channel, members, waiting, elements, width
+            )
+        task.block(lambda: f"for a ring of {len(members)} ranks, of which {len(waiting)} are there")
+
+    def _price(self, channel: int, members: tuple[int, ...], tasks: dict[int, Task], elements: int, width: int) -> None:
+        world, carrier, count = self._world, self._world.wires.carrier, len(members)
+        cables = self._connected.get((channel, members))
+        if cables is None:
+            cables = self._connected[channel, members] = _Cables(world, members)
+        # As `tensor_split` cuts: the first chunks are longer by one where they don't divide evenly.
+        chunks = np.full(count, elements // count, dtype=np.float64)
+        chunks[: elements % count] += 1
+        chunks *= width
+        clock: Times = np.array([tasks[rank].clock for rank in members])
+        left: Times = np.full(count, -np.inf)
+        sending = np.zeros(count)
+        own = np.arange(count)
+        for hop in range(2 * (count - 1)):
+            size = chunks[(own - hop) % count]
+            work = np.where(size > 0, carrier.send_seconds + carrier.send_seconds_per_byte * size, 0.0)
+            clock = clock + work
+            sending += work
+            begin, sent = np.maximum(clock, left), size > 0
+            # Nothing is sent of an empty chunk, and nobody waits for it.
+            left = np.where(sent, begin + size / cables.rate + cables.lag(begin, size), left)
+            cables.used = np.where(sent, left, cables.used)
+            late = carrier.receive_seconds + carrier.wake_seconds
+            arrived = np.roll(np.where(sent, left + cables.delay + late, -np.inf), 1)
+            clock = np.maximum(clock, arrived)
+        clock = np.maximum(clock, left)
+        received = carrier.receive_seconds * 2 * (count - 1)
+        for place, rank in enumerate(members):
+            task, host = tasks[rank], world.ranks[rank].host
+            total = 2 * float(chunks.sum()) * (count - 1) / count
+            world.charge(host, received + carrier.receive_seconds_per_byte * total)
+            host.worked += float(sending[place])
+            if task.beside:
+                host.charged += float(sending[place])
+            task.clock = float(clock[place])
+            world.engine.at(task.clock, task.resume)
+
+
+class _Cables:
+    """From each member to the next: what `flows` knows of their connections, as vectors."""
+
+    def __init__(self, world: SimulatedWorld, members: Sequence[int]) -> None:
+        cables, wires = world.wires.cables, world.wires
+        hosts = [world.ranks[rank].host.number for rank in members]
+        pairs = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))
+        self.rate = np.array([min(cables[a].up, cables[b].down, 1e15) for a, b in pairs])
+        self.delay = np.array([wires.delay(a, b) for a, b in pairs])
+        self._round_trip = self.delay + np.array([wires.delay(b, a) for a, b in pairs])
+        self._full = self._round_trip * self.rate
+        self._window = np.full(len(members), 0.0)
+        self._carrier = wires.carrier
+        self.used: Times = np.full(len(members), -np.inf)
+
+    def lag(self, begin: Times, size: Times) -> Times:
+        """Time in which messages wait for answers while TCP's window is small."""
+        lag = np.zeros_like(begin)
+        paused = (size > 0) & (begin - self.used > self._carrier.pause_seconds + self._round_trip)
+        self._window = np.where(paused, float(self._carrier.initial_window), self._window)
+        sent = np.zeros_like(begin)
+        while True:
+            small = (self._round_trip > 0) & (self._window < self._full) & (sent + self._window < size)
+            if not small.any():
+                return lag
+            lag = np.where(small, lag + self._round_trip * (1 - self._window / np.maximum(self._full, 1e-300)), lag)
+            sent = np.where(small, sent + self._window, sent)
+            self._window = np.where(small, 2 * self._window, self._window)

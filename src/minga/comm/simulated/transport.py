@@ -1,0 +1,174 @@
+"""A rank's view of a simulated world."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from minga.comm.collectives.ring import ring
+from minga.comm.simulated.engine import Task
+from minga.comm.simulated.world import Message, SimulatedWorld
+from minga.comm.transport import Done, Group, Pending, Transport
+
+__all__ = ["SimulatedTransport"]
+
+_MAIN, _BESIDE, _NATIVE = 0, 1, 2
+
+
+class SimulatedTransport(Transport):
+    """One rank of a `SimulatedWorld`; its clock is that of the task that asks."""
+
+    def __init__(self, world: SimulatedWorld, rank: int, hosts: Sequence[str] | None = None) -> None:
+        self.rank = rank
+        self.size = world.size
+        self.hosts = list(hosts) if hosts is not None else [f"h{each.host.number + 1}" for each in world.ranks]
+        self.world = world
+        self._channel = _MAIN
+        self._queues = {_BESIDE: _Jobs(self, _BESIDE), _NATIVE: _Jobs(self, _NATIVE)}
+
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        if tensor.numel() == 0:
+            return Done(self.rank)
+        world, carrier = self.world, self.world.wires.carrier
+        message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, "send to")
+        clock = self._work_of(carrier.send_seconds + carrier.send_seconds_per_byte * tensor.nbytes)
+        world.engine.at(clock, world.post_send, message)
+        return message
+
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        if tensor.numel() == 0 and source is not None:
+            return Done(source)
+        world = self.world
+        message = Message(world, tensor.detach(), self.rank, source, self._channel, tag, "receive from")
+        world.engine.at(self._task.clock, world.post_receive, message)
+        return message
+
+    def now(self) -> float:
+        return self.world.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._task.clock += seconds
+
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        return self._queues[_BESIDE].add(lambda: function(self._on(_BESIDE)))
+
+    def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
+        """As gloo and NCCL do it: a ring."""
+        members = list(range(self.size)) if ranks is None else list(ranks)
+        if len(members) == 1 or tensor.numel() == 0:
+            return Done(self.rank)
+        return self._queues[_NATIVE].add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
+
+    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
+        members = tuple(range(self.size)) if ranks is None else tuple(ranks)
+        rings = self.world.rings
+        if not vector.is_meta or not rings.possible(members, vector.nbytes):
+            return False
+        rings.join(self._channel, members, self.rank, vector.numel(), vector.element_size())
+        return True
+
+    @property
+    def _task(self) -> Task:
+        task = self.world.engine.current
+        assert task is not None, "a simulated transport is for code that runs in its world"
+        return task
+
+    def _work_of(self, seconds: float) -> float:
+        """The caller has worked for so long; what its clock says then."""
+        task = self._task
+        task.clock += seconds
+        host = self.world.ranks[self.rank].host
+        host.worked += seconds
+        if task.beside:
+            host.charged += seconds
+        return task.clock
+
+    def _on(self, channel: int) -> SimulatedTransport:
+        """The same rank with messages of its own."""
+        other = object.__new__(SimulatedTransport)
+        other.__dict__.update(self.__dict__)
+        other._channel = 3 * self._channel + channel  # what a background job starts has a channel of its own too
+        return other
+
+
+class _Jobs:
+    """What a rank runs beside its training, one after the other."""
+
+    def __init__(self, transport: SimulatedTransport, channel: int) -> None:
+        self._world = transport.world
+        self._name = f"rank {transport.rank}, {'beside' if channel == _BESIDE else 'all-reduce'}"
+        self._owner = transport.world.ranks[transport.rank]
+        self._waiting: deque[_Job] = deque()
+        self._busy = False
+
+    def add(self, function: Callable[[], None]) -> Pending:
+        engine = self._world.engine
+        assert engine.current is not None
+        job = _Job(self._world, function, self._owner.number)
+        self._waiting.append(job)
+        engine.at(engine.current.clock, self._begin)
+        return job
+
+    def _begin(self) -> None:
+        if self._busy or not self._waiting:
+            return
+        self._busy = True
+        job = self._waiting.popleft()
+        engine = self._world.engine
+
+        def body() -> None:
+            job.run()
+            assert engine.current is not None
+            engine.at(engine.current.clock, self._end, job)
+
+        engine.spawn(body, name=self._name, owner=self._owner, clock=engine.now, beside=True)
+
+    def _end(self, job: _Job) -> None:
+        self._busy = False
+        if self._waiting:
+            self._world.engine.at(self._world.engine.now, self._begin)
+        job.complete()
+
+
+class _Job(Pending):
+    """Something that runs beside a rank's training."""
+
+    def __init__(self, world: SimulatedWorld, function: Callable[[], None], rank: int) -> None:
+        self._world = world
+        self._function = function
+        self._rank = rank
+        self._completed = False
+        self._error: BaseException | None = None
+        self._waiters: list[Task] = []
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except Exception as error:  # whoever waits for the job gets it
+            self._error = error
+
+    def complete(self) -> None:
+        self._completed = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.clock = max(waiter.clock, self._world.engine.now)
+            waiter.resume()
+
+    def wait(self, patience: float = 1.0) -> int:
+        task = self._world.engine.current
+        assert task is not None
+        if not self._completed:
+            self._waiters.append(task)
+            task.block(lambda: "for its own background job")
+        if self._error is not None:
+            raise self._error
+        return self._rank
+
+    @property
+    def done(self) -> bool:
+        task = self._world.engine.current
+        assert task is not None
+        task.reach(task.clock)
+        return self._completed

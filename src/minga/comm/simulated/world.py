@@ -1,0 +1,347 @@
+"""Ranks in virtual time: hosts whose cores work, and the messages between them.
+
+    world = SimulatedWorld(wires, host_of=[0, 1, 2, 3])
+    results = world.run(lambda comm: train(comm))
+
+Every rank's code runs as it would anywhere else, on a `SimulatedTransport`. Time passes where the model says so: for
+messages, for what `work` is told of, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from minga.comm.simulated.engine import Engine, Task
+from minga.comm.simulated.flows import Connection, Flows, Parcel
+from minga.comm.simulated.long_ring import LongRings
+from minga.comm.simulated.wires import Change, Wires
+from minga.comm.transport import Pending
+from minga.errors import Deadlock, PeerLost
+
+__all__ = ["Host", "Message", "Rank", "SimulatedWorld"]
+
+Result = TypeVar("Result")
+
+
+class Host:
+    """A machine: how fast it computes, and what its core did besides training."""
+
+    __slots__ = ("charged", "cores", "number", "speed", "worked")
+
+    def __init__(self, number: int, cores: float) -> None:
+        self.number = number
+        self.cores = cores
+        self.speed = 1.0
+        self.charged = 0.0
+        """Seconds of work beside the training: messages, background jobs."""
+        self.worked = 0.0
+        """Seconds of all work, for energy."""
+
+
+class Rank:
+    """One rank's place in the world."""
+
+    __slots__ = ("host", "number", "randomness")
+
+    def __init__(self, number: int, host: Host) -> None:
+        self.number = number
+        self.host = host
+        self.randomness: Tensor | None = None
+        """The state of its random numbers, while other ranks run."""
+
+
+class SimulatedWorld:
+    """The ranks, their hosts and what is on its way between them."""
+
+    def __init__(
+        self, wires: Wires, host_of: Sequence[int], *, cores: float = 1.0, own_random_numbers: bool = True
+    ) -> None:
+        """`host_of`: the host of each rank; `own_random_numbers`: whether each rank has torch's for itself."""
+        self.engine = Engine(when_owner_changes=_change_random_numbers if own_random_numbers else None)
+        self.wires = wires
+        self.flows = Flows(self.engine, wires)
+        self.hosts = [Host(number, cores) for number in range(wires.hosts)]
+        self.ranks = [Rank(number, self.hosts[host]) for number, host in enumerate(host_of)]
+        self.rings = LongRings(self)
+        self.lost: dict[int, str] = {}
+        self._connections: dict[tuple[int, int, int], Connection] = {}
+        self._arrived: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        """By receiver, channel and tag: what is there and nobody has asked for yet, or (rendezvous) would be sent."""
+        self._receives: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        for change in wires.changes:
+            self.engine.at(change.time, self._change, change)
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def now(self) -> float:
+        """On the clock of the task that asks."""
+        task = self.engine.current
+        return task.clock if task is not None else self.engine.now
+
+    def run(self, program: Callable[[int], Result], *, until: Callable[[], bool] = lambda: False) -> list[Result]:
+        """`program(rank)` on every rank; the results of those that were not lost, or the error that came first."""
+        results: dict[int, Result] = {}
+        errors: list[Exception] = []
+
+        def body(rank: int) -> None:
+            try:
+                results[rank] = program(rank)
+            except Exception as error:
+                errors.append(error)
+                why = f"{type(error).__name__}: {error}"
+                self.engine.at(self.now(), self._lose, {rank}, why)
+
+        with torch.random.fork_rng(devices=[]):
+            for rank in self.ranks:
+                self.engine.spawn(lambda number=rank.number: body(number), name=f"rank {rank.number}", owner=rank)  # type: ignore[misc]
+            try:
+                self.engine.run(until)
+            except Deadlock:
+                if not errors:
+                    raise
+        if errors:
+            # A lost peer is a consequence; the rank that failed by itself is the cause.
+            raise next((error for error in errors if not isinstance(error, PeerLost)), errors[0])
+        return [results[rank] for rank in sorted(results)]
+
+    # --- work -------------------------------------------------------------------------------------------------------
+
+    def work(self, seconds: float) -> None:
+        """The task that runs now computes for so long, on a host of full speed that does nothing else."""
+        task = self.engine.current
+        assert task is not None, "only ranks work"
+        host: Host = task.owner.host
+        seconds /= host.speed
+        host.worked += seconds
+        if task.beside:
+            task.clock += seconds
+            host.charged += seconds
+            return
+        shares_core = host.cores < 2
+        end = task.clock + seconds
+        while True:
+            charged = host.charged
+            task.reach(end)
+            stolen = host.charged - charged
+            if not shares_core or stolen <= 0:
+                return
+            end += stolen
+
+    def charge(self, host: Host, seconds: float) -> None:
+        """The kernel and the carrier need the core for so long."""
+        host.charged += seconds
+        host.worked += seconds
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def post_send(self, message: Message) -> None:
+        key = (message.peer, message.channel, message.tag)
+        if message.peer in self.lost:
+            self._fail(message)
+            return
+        if not self.wires.carrier.rendezvous:
+            self._dispatch(message)
+            return
+        receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
+        if receive is None:
+            self._arrived[key].append(message)
+        else:
+            self._meet(message, receive)
+
+    def post_receive(self, message: Message) -> None:
+        key = (message.owner, message.channel, message.tag)
+        sent = self._match(self._arrived[key], lambda other: message.peer in (None, other.owner))
+        if sent is None:
+            if message.peer in self.lost or (message.peer is None and self.lost):
+                self._fail(message)
+            else:
+                message.posted = self.engine.now
+                self._receives[key].append(message)
+        elif self.wires.carrier.rendezvous:
+            message.posted = self.engine.now
+            self._meet(sent, message)
+        else:
+            self._deliver(sent, message)
+
+    def withdraw(self, message: Message) -> None:
+        waiting = self._receives[message.owner, message.channel, message.tag]
+        if message in waiting:
+            waiting.remove(message)
+
+    def _match(self, waiting: deque[Message], fits: Callable[[Message], bool]) -> Message | None:
+        for index, other in enumerate(waiting):
+            if fits(other):
+                del waiting[index]
+                return other
+        return None
+
+    def _meet(self, message: Message, receive: Message) -> None:
+        """Sender and receiver are both there; the sender hears of it after the way back."""
+        message.partner, receive.source = receive, message.owner
+        connection = self._connection(message)
+        heard = receive.posted + connection.round_trip - connection.delay
+        if heard > self.engine.now:
+            self.engine.at(heard, self._dispatch, message)
+        else:
+            self._dispatch(message)
+
+    def _connection(self, message: Message) -> Connection:
+        key = (message.channel, message.owner, message.peer)
+        found = self._connections.get(key)
+        if found is None:
+            source, target = self.ranks[message.owner].host.number, self.ranks[message.peer].host.number
+            found = self._connections[key] = self.flows.connect(source, target)
+        return found
+
+    def _dispatch(self, message: Message) -> None:
+        self.flows.send(Parcel(message.tensor.nbytes, self._connection(message), message.leave, message.arrive))
+
+    def arrived(self, message: Message) -> None:
+        """The last byte of a message is at its receiver's host."""
+        if message.peer in self.lost:
+            return
+        message.posted = self.engine.now
+        key = (message.peer, message.channel, message.tag)
+        receive = message.partner or self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
+        if receive is None:
+            self._arrived[key].append(message)
+        else:
+            self._deliver(message, receive)
+
+    def _deliver(self, sent: Message, receive: Message) -> None:
+        payload, space = sent.payload, receive.tensor
+        assert payload is not None
+        if payload.shape != space.shape or payload.dtype != space.dtype:
+            receive.fail(
+                f"rank {sent.owner} sent {tuple(payload.shape)} {payload.dtype}, but "
+                f"rank {receive.owner} expected {tuple(space.shape)} {space.dtype}"
+            )
+            return
+        if not space.is_meta:
+            space.copy_(payload)
+        receive.source = sent.owner
+        sent.payload = None
+        carrier = self.wires.carrier
+        cost = carrier.receive_seconds + carrier.receive_seconds_per_byte * space.nbytes
+        self.charge(self.ranks[receive.owner].host, cost)
+        # What came before anybody asked for it was taken in then.
+        ready = sent.posted + carrier.receive_seconds + carrier.wake_seconds
+        if ready > self.engine.now:
+            self.engine.at(ready, receive.complete)
+        else:
+            receive.complete()
+
+    # --- changes on the way -----------------------------------------------------------------------------------------
+
+    def _change(self, change: Change) -> None:
+        for host in range(self.wires.hosts) if change.host is None else [change.host]:
+            self.flows.change(host, up=change.up, down=change.down, delay=change.delay)
+            if change.speed is not None:
+                self.hosts[host].speed = change.speed
+            if change.lost:
+                ranks = {rank.number for rank in self.ranks if rank.host.number == host}
+                self._lose(ranks, f"its host was lost at {self.engine.now:g} s")
+
+    def _lose(self, ranks: set[int], why: str) -> None:
+        """These ranks are gone; who waits for them is told."""
+        self.lost |= dict.fromkeys(ranks, why)
+        self.engine.kill(lambda owner: owner.number in ranks)
+        waiting = [message for some in (*self._receives.values(), *self._arrived.values()) for message in some]
+        for message in waiting:
+            if message.owner not in ranks and (message.peer is None or message.peer in ranks):
+                self._fail(message)
+
+    def _fail(self, message: Message) -> None:
+        gone = sorted(self.lost) if message.peer is None else [message.peer]
+        message.fail("; ".join(f"rank {rank} is gone ({self.lost[rank]})" for rank in gone))
+
+
+class Message(Pending):
+    """One side of a message."""
+
+    def __init__(
+        self, world: SimulatedWorld, tensor: Tensor, owner: int, peer: int | None, channel: int, tag: int, verb: str
+    ) -> None:
+        self.tensor = tensor
+        self.owner = owner
+        self.peer: Any = peer
+        self.channel = channel
+        self.tag = tag
+        self.verb = verb
+        self.payload: Tensor | None = None
+        """What was sent, from when it left: the sender may change its own tensor then."""
+        self.partner: Message | None = None
+        self.posted = 0.0
+        """When the receiver was ready for it; of what is sent: when it had arrived."""
+        self.source: int | None = None
+        self._world = world
+        self._completed = False
+        self._error: str | None = None
+        self._time = 0.0
+        self._waiter: Task | None = None
+
+    def wait(self, patience: float = 1.0) -> int:
+        task = self._world.engine.current
+        assert task is not None, "only ranks wait"
+        if not self._completed:
+            self._waiter = task
+            task.block(self._in_words)
+        task.clock = max(task.clock, self._time)
+        if self._error is not None:
+            raise PeerLost(f"rank {self.owner} can't {self.verb}: {self._error}", rank=self.peer)
+        return self.owner if self.source is None else self.source
+
+    @property
+    def done(self) -> bool:
+        task = self._world.engine.current
+        assert task is not None, "only ranks wait"
+        task.reach(task.clock)
+        return self._completed
+
+    def cancel(self) -> None:
+        self._world.withdraw(self)
+
+    def leave(self) -> None:
+        """The last byte is on its way: the sender may go on."""
+        self.payload = self.tensor if self.tensor.is_meta else self.tensor.clone()
+        self.complete()
+
+    def arrive(self) -> None:
+        self._world.arrived(self)
+
+    def fail(self, why: str) -> None:
+        if not self._completed:
+            self._error = why
+            self.complete()
+
+    def complete(self) -> None:
+        if self._completed:
+            return
+        self._completed = True
+        self._time = self._world.engine.now
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            waiter.clock = max(waiter.clock, self._time)
+            waiter.resume()
+
+    def _in_words(self) -> str:
+        whom = "any rank" if self.peer is None else f"rank {self.peer}"
+        size = f"{self.tensor.nbytes:,} bytes"
+        return f"to {self.verb} {whom} ({size}{f', tag {self.tag}' if self.tag else ''})"
+
+
+def _change_random_numbers(before: Rank | None, after: Rank | None) -> None:
+    """Each rank draws from torch's random numbers as if it were alone in its process."""
+    if before is not None:
+        before.randomness = torch.get_rng_state()
+    if after is not None:
+        if after.randomness is None:
+            after.randomness = torch.get_rng_state()
+        torch.set_rng_state(after.randomness)

@@ -1,0 +1,120 @@
+"""What might be best: strategies, codecs, periods, servers and numbers of nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minga.codecs import Codec, Plain, Sign, TopK
+from minga.spec import describe
+from minga.strategies import Adaptive, AllReduce, DiLoCo, Gossip, LocalSGD, ParameterServer, Single, Strategy
+
+__all__ = ["Candidate", "candidates_for"]
+
+_PERIODS = (4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to train."""
+
+    strategy: Strategy
+    nodes: int
+    batch: int
+    """Samples of each node in a step."""
+    order: tuple[int, ...] = ()
+    """Which node is which rank; empty: as they are numbered."""
+
+    @property
+    def name(self) -> str:
+        return describe(self.strategy)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it learns what one process with the whole batch would."""
+        strategy = self.strategy
+        if not isinstance(strategy.codec, Plain):
+            return False
+        if isinstance(strategy, ParameterServer):
+            return strategy.bound == 0
+        return isinstance(strategy, Single | AllReduce)
+
+    @property
+    def epochs_factor(self) -> float:
+        """How many epochs it needs for what one process learns in one: an assumption, where no pilot has been run.
+
+        What is late counts less, with the square root of how late it is; what a codec leaves out comes later.
+        """
+        strategy = self.strategy
+        factor = 1.0
+        match strategy:
+            case LocalSGD():
+                factor += 0.01 * math.sqrt(strategy.period + strategy.overlap)
+            case DiLoCo():
+                factor += 0.015 * math.sqrt(strategy.period)
+            case Gossip():
+                factor += 0.01 * math.sqrt(self.nodes)
+            case Adaptive():
+                factor += 0.02
+            case ParameterServer() if strategy.bound > 0:
+                factor += 0.01 * min(strategy.bound, self.nodes)
+        return factor * _codec_factor(strategy.codec)
+
+    @property
+    def period(self) -> int:
+        """Steps after which what it does begins again."""
+        return int(getattr(self.strategy, "period", 1))
+
+
+def _codec_factor(codec: Codec) -> float:
+    if isinstance(codec, TopK | Sign):
+        return 1.05
+    return 1.01 if codec.biased else 1.0
+
+
+def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) -> Iterator[Candidate]:
+    """All that are worth pricing on up to this many nodes, the simplest first.
+
+    `total_batch`: samples of all nodes together, which they divide; None: each node takes `batch`.
+    """
+
+    def share(count: int) -> int:
+        return batch if total_batch is None else max(1, -(-total_batch // count))
+
+    yield Candidate(Single(), 1, share(1))
+    for count in _counts(nodes):
+        for spec in _specs(count):
+            yield Candidate(Strategy.from_value(spec), count, share(count))
+
+
+def _counts(nodes: int) -> list[int]:
+    """2, 4, 8, ..., and all of them."""
+    powers = [1 << power for power in range(1, nodes.bit_length()) if 1 << power < nodes]
+    return [*powers, nodes] if nodes > 1 else []
+
+
+def _specs(nodes: int) -> Iterator[str]:
+    codecs = ("", "half", "int8", "(power_sgd:rank=2)", "(power_sgd:rank=4)", "(top_k:ratio=0.01)")
+    yield "adaptive"
+    collectives = ["ring", "halving_doubling", "tree"] + (["mesh"] if nodes <= 16 else [])
+    if nodes == 2:
+        collectives.append("direct")
+    for collective in collectives:
+        for codec in codecs if collective == "ring" else codecs[:2]:
+            yield f"{collective}:codec={codec}" if codec else collective
+    for servers in sorted({1, max(1, nodes // 2)}):
+        for mode in ("sync", "ssp", "async"):
+            for codec in codecs[:3]:
+                yield f"ps:mode={mode},servers={servers}" + (f",codec={codec}" if codec else "")
+    yield f"ps:mode=sync,servers={nodes},placement=beside"
+    for period in _PERIODS:
+        for codec in ("", "int8", "sign"):
+            ending = f",codec={codec}" if codec else ""
+            yield f"local_sgd:period={period}{ending}"
+            yield f"local_sgd:period={period},overlap={period}{ending}"
+    for period in (16, 64):
+        yield f"diloco:period={period},codec=int8"
+    if nodes > 2:
+        yield "gossip:algorithm=dpsgd"
+        yield "gossip:algorithm=dpsgd,overlap=true,codec=int8"

@@ -1,0 +1,113 @@
+"""The machines that a plan is for: a TOML file.
+
+    nodes = 4
+    price_per_hour = 0.05          # of each node
+
+    [network]
+    bandwidth = "100mbit"
+    delay = "10ms"
+    hosts.h2.bandwidth = "20mbit"
+
+`minga probe` writes one with what it has measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minga.comm.simulated import Carrier, Wires
+from minga.config import Config, FieldError
+from minga.network import Network
+from minga.simulate.wiring import wires_of
+from minga.toml_files import load_config
+
+__all__ = ["CarrierCosts", "PlannedCluster", "load_cluster"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarrierCosts(Config):
+    """What messages cost besides the time on the wire."""
+
+    kind = "carrier"
+
+    send_seconds: float = 1e-4
+    """Of the sender, for a message however small."""
+    receive_seconds: float = 1e-4
+    """Of the receiver."""
+    send_seconds_per_byte: float = 1e-9
+    receive_seconds_per_byte: float = 2e-9
+    """Taken from a rank that computes meanwhile."""
+    wake_seconds: float = 5e-5
+    """Until who waits for a message goes on, when it is there."""
+
+    def check(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < 10:
+                raise FieldError((name,), f"should be seconds, 0 or a little more, not {value:g}")
+
+    def carrier(self) -> Carrier:
+        return Carrier(**vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCluster(Config):
+    """Nodes, what joins them, and what they cost."""
+
+    kind = "cluster"
+
+    nodes: int = 2
+    """How many there are; a plan may use fewer."""
+
+    speeds: tuple[float, ...] = ()
+    """Of each node, relative to the device of the profile: 1,1,0.5; empty: all like it."""
+
+    network: Network = field(default_factory=Network)
+    """Their cables, as for a lab."""
+
+    delays: tuple[tuple[float, ...], ...] = ()
+    """Measured seconds from node to node, instead of the cables' delays; the first index sends."""
+
+    carrier: CarrierCosts = field(default_factory=CarrierCosts)
+    """What messages cost besides the time on the wire."""
+
+    price_per_hour: float = 0.0
+    """Of each node."""
+
+    idle_watts: float = 5.0
+    """Of a node that does nothing."""
+
+    core_watts: float = 10.0
+    """What computing adds to that."""
+
+    def check(self) -> None:
+        if not 1 <= self.nodes <= 100_000:
+            raise FieldError(("nodes",), f"should be 1 or more, not {self.nodes}")
+        if self.speeds and len(self.speeds) != self.nodes:
+            raise FieldError(("speeds",), f"should have {self.nodes} values, one for each node, not {len(self.speeds)}")
+        if any(not speed > 0 for speed in self.speeds):
+            raise FieldError(("speeds",), f"should be above 0, not {list(self.speeds)}")
+        if self.delays and [len(row) for row in self.delays] != [self.nodes] * self.nodes:
+            raise FieldError(("delays",), f"should be a table of {self.nodes} rows with {self.nodes} numbers each")
+        for name in ("price_per_hour", "idle_watts", "core_watts"):
+            if not 0 <= getattr(self, name) < 1e9:
+                raise FieldError((name,), f"should be 0 or more, not {getattr(self, name):g}")
+        self.network.check_hosts(self.nodes)
+
+    def wires(self, hosts: int, order: tuple[int, ...] = ()) -> Wires:
+        """The cables of some hosts; those beyond the nodes, for servers of their own, are like the first."""
+        wires = wires_of(self.network, hosts, self.carrier.carrier())
+        if self.delays and hosts <= self.nodes:
+            rows = tuple(row[:hosts] for row in self.delays[:hosts])
+            wires = Wires(
+                cables=wires.cables, carrier=wires.carrier, sites=wires.sites, between=wires.between, delays=rows
+            )
+        return wires.in_order(list(order)) if order else wires
+
+    def speed_of(self, node: int) -> float:
+        return self.speeds[node] if node < len(self.speeds) else 1.0
+
+
+def load_cluster(path: Path) -> PlannedCluster:
+    """Read a cluster's file; errors name the place in it."""
+    return load_config(PlannedCluster, path)

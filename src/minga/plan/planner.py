@@ -1,0 +1,97 @@
+"""`plan(profile, cluster)`: candidates in the order of what they take, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from minga.errors import MingaError
+from minga.plan.candidates import Candidate, candidates_for
+from minga.plan.cluster import PlannedCluster
+from minga.plan.pricing import Price, price
+from minga.plan.ring_order import nearest_neighbours
+from minga.plan.why import why
+from minga.simulate.profile import Profile
+
+__all__ = ["Goal", "Plan", "Planned", "plan"]
+
+Goal = Literal["time", "bytes", "energy", "cost"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One candidate in a plan."""
+
+    price: Price
+    epochs: float
+    amount: float
+    """Of what is minimised, over all epochs."""
+    seconds: float
+    why: str
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.price.candidate
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Candidates, the best first."""
+
+    ranked: tuple[Planned, ...]
+    goal: Goal
+    epochs: float
+    left_out: int
+    """Candidates that can't be run like that."""
+
+    @property
+    def best(self) -> Planned:
+        return self.ranked[0]
+
+
+def plan(
+    profile: Profile,
+    cluster: PlannedCluster,
+    *,
+    goal: Goal = "time",
+    epochs: float | None = None,
+    within: float | None = None,
+    total_batch: int | None = None,
+    candidates: Iterable[Candidate] | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Plan:
+    """Price all candidates; `within`: only those that take no more seconds, if any does."""
+    epochs = epochs or profile.epochs
+    chosen = list(candidates or candidates_for(cluster.nodes, profile.batch, total_batch=total_batch))
+    if cluster.delays:
+        order = nearest_neighbours(cluster.delays)
+        chosen = [_placed(candidate, order) for candidate in chosen]
+    prices: list[Price] = []
+    for number, candidate in enumerate(chosen):
+        progress(number, len(chosen))
+        try:
+            prices.append(price(candidate, profile, cluster))
+        except MingaError:
+            continue
+    progress(len(chosen), len(chosen))
+    alone = next((each for each in prices if each.candidate.nodes == 1), None)
+    planned = [
+        Planned(
+            price=each,
+            epochs=epochs * each.candidate.epochs_factor,
+            amount=each.total(epochs, goal),
+            seconds=each.total(epochs, "time"),
+            why=why(each, alone, cluster),
+        )
+        for each in prices
+    ]
+    fitting = [each for each in planned if within is None or each.seconds <= within] or planned
+    ranked = sorted(fitting, key=lambda each: (each.amount, each.seconds, each.candidate.nodes))
+    return Plan(tuple(ranked), goal, epochs, len(chosen) - len(prices))
+
+
+def _placed(candidate: Candidate, order: tuple[int, ...]) -> Candidate:
+    if candidate.nodes != len(order):
+        return candidate
+    return Candidate(candidate.strategy, candidate.nodes, candidate.batch, order)

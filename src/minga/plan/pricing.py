@@ -1,0 +1,102 @@
+"""What a candidate would take: some of its steps are simulated by sizes, and the rest is multiplication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minga.experiment import Cluster, Experiment, Training
+from minga.plan.candidates import Candidate
+from minga.plan.cluster import PlannedCluster
+from minga.simulate.profile import Profile
+from minga.simulate.simulation import Simulation
+from minga.strategies import Adaptive, ParameterServer
+
+__all__ = ["Price", "price"]
+
+# Whole periods that are simulated: one until everything is in its stride, and some that are looked at.
+_PERIODS = 3
+_FEWEST_STEPS = 6
+_STEPS_TO_ADAPT = 60
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a candidate takes on a cluster."""
+
+    candidate: Candidate
+    step_seconds: float
+    """Of a node's step, in the mean over nodes."""
+    compute_seconds: float
+    """Of that: what a node alone would need for the same samples."""
+    waiting: float
+    """The part of a step in which a node waits."""
+    bytes_per_step: float
+    """Sent by all nodes and servers, in a step of all nodes."""
+    samples_per_second: float
+    epoch_seconds: float
+    joules_per_epoch: float
+    cost_per_epoch: float
+
+    def total(self, epochs: float, what: str) -> float:
+        """Of so many epochs: `time`, `bytes`, `energy` or `cost`."""
+        steps = self.epoch_seconds / self.step_seconds
+        per_epoch = {
+            "time": self.epoch_seconds,
+            "bytes": self.bytes_per_step * steps,
+            "energy": self.joules_per_epoch,
+            "cost": self.cost_per_epoch,
+        }[what]
+        return epochs * self.candidate.epochs_factor * per_epoch
+
+
+def price(candidate: Candidate, profile: Profile, cluster: PlannedCluster, *, varied: bool = True) -> Price:
+    """Simulate some steps of a candidate."""
+    experiment = Experiment(
+        workload=profile.workload,
+        strategy=candidate.strategy,
+        cluster=Cluster(nodes=candidate.nodes),
+        training=Training(steps=_steps(candidate), batch=candidate.batch, evaluate_every=0),
+    )
+    wires = cluster.wires(experiment.hosts, candidate.order)
+    simulation = Simulation(experiment, profile, wires, mode="sizes", varied=varied)
+    for host in simulation.world.hosts[: candidate.nodes]:
+        place = candidate.order[host.number] if candidate.order else host.number
+        host.speed *= cluster.speed_of(place)
+    ranks = simulation.run()
+    first = max(1, _steps(candidate) // _PERIODS) - 1
+    workers = ranks[: candidate.nodes]
+    steps = [(rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) for rank in workers]
+    rate = sum(candidate.batch / seconds for seconds in steps)
+    step = sum(steps) / len(steps)
+    worked = [
+        (rank.worked_at[-1] - rank.worked_at[first]) / (rank.steps - first - 1) / seconds
+        for rank, seconds in zip(workers, steps, strict=True)
+    ]
+    busy = min(1.0, sum(worked) / len(worked))
+    sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)
+    if experiment.ranks > candidate.nodes:
+        # Servers answer what they get: in the mean over a whole run, by what they have sent in all.
+        sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / _steps(candidate)
+    epoch = profile.samples / rate
+    hosts = experiment.hosts
+    watts = hosts * cluster.idle_watts + candidate.nodes * busy * cluster.core_watts
+    compute = profile.compute_of(candidate.batch).seconds + profile.update_seconds
+    return Price(
+        candidate=candidate,
+        step_seconds=step,
+        compute_seconds=compute,
+        waiting=1 - busy,
+        bytes_per_step=sent,
+        samples_per_second=rate,
+        epoch_seconds=epoch,
+        joules_per_epoch=watts * epoch,
+        cost_per_epoch=hosts * cluster.price_per_hour * epoch / 3600,
+    )
+
+
+def _steps(candidate: Candidate) -> int:
+    if isinstance(candidate.strategy, Adaptive):
+        return _STEPS_TO_ADAPT
+    if isinstance(candidate.strategy, ParameterServer) and candidate.strategy.bound > 0:
+        return 3 * _FEWEST_STEPS
+    return max(_FEWEST_STEPS, _PERIODS * candidate.period)

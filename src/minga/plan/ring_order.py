@@ -1,0 +1,54 @@
+"""Which node should be next to which in a ring, and where a server should be, by measured delays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["best_server", "nearest_neighbours"]
+
+
+def nearest_neighbours(delays: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """An order of nodes with short ways between neighbours: nearest first, then parts are turned around while it helps.
+
+    A ring is as slow as its slowest hop, so that counts first, and the sum second.
+    """
+    nodes = len(delays)
+    best = list(range(nodes))
+    for start in range(nodes):
+        order, left = [start], set(range(nodes)) - {start}
+        while left:
+            order.append(min(left, key=lambda node: (delays[order[-1]][node], node)))
+            left.remove(order[-1])
+        order = _improved(order, delays)
+        if _length(order, delays) < _length(best, delays):
+            best = order
+    at = best.index(min(best))
+    return tuple(best[at:] + best[:at])
+
+
+def _improved(order: list[int], delays: Sequence[Sequence[float]]) -> list[int]:
+    """2-opt: turn a part of the ring around wherever that makes it shorter."""
+    changed = True
+    while changed:
+        changed = False
+        for first in range(1, len(order) - 1):
+            for last in range(first + 1, len(order)):
+                other = order[:first] + order[first : last + 1][::-1] + order[last + 1 :]
+                if _length(other, delays) < _length(order, delays):
+                    order, changed = other, True
+    return order
+
+
+def _length(order: Sequence[int], delays: Sequence[Sequence[float]]) -> tuple[float, float]:
+    hops = [delays[a][b] for a, b in zip(order, [*order[1:], order[0]], strict=True)]
+    return round(max(hops, default=0.0), 9), round(sum(hops), 9)
+
+
+def best_server(delays: Sequence[Sequence[float]]) -> int:
+    """The node that all others reach soonest, there and back."""
+
+    def farthest(node: int) -> tuple[float, float]:
+        ways = [delays[other][node] + delays[node][other] for other in range(len(delays)) if other != node]
+        return max(ways, default=0.0), sum(ways)
+
+    return min(range(len(delays)), key=farthest)

@@ -1,0 +1,1 @@
+"""Training in virtual time: the same strategies and the same loop, on a network and on devices that are data."""

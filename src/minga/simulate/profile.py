@@ -1,0 +1,234 @@
+"""What a workload costs on a device: a small JSON file that can be copied between machines and edited by hand.
+
+    profile = load_profile(Path("digits.profile.json"))
+    profile.compute(batch=64).forward                     # seconds, between or beyond the batches that were measured
+    profile.seconds(Work("encode", Int8(), 421_642))
+
+`minga profile` measures one (`minga.simulate.profiling`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Size
+
+from minga.codecs.base import Codec
+from minga.codecs.plain import Plain
+from minga.config import Config, FieldError, build
+from minga.errors import ConfigError
+from minga.labour import Work
+from minga.layout import Layout, Place
+from minga.spec import describe
+
+__all__ = ["CodecCost", "Compute", "Layer", "OptimizerFacts", "Profile", "load_profile", "save_profile"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Config):
+    """One parameter of the model."""
+
+    kind = "layer"
+
+    name: str
+    shape: tuple[int, ...]
+    ready: float = 1.0
+    """When its gradient is there, as a part of the time of the backward pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute(Config):
+    """What a step costs with one size of batch, in seconds; medians."""
+
+    kind = "compute"
+
+    batch: int
+    data: float = 0.0
+    forward: float
+    backward: float
+    other: float = 0.0
+    """Of a step, besides all that is named here: the loop itself."""
+    memory_bytes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.data + self.forward + self.backward + self.other
+
+    def check(self) -> None:
+        for name in ("data", "forward", "backward", "other"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise FieldError((name,), f"should be seconds, 0 or more, not {getattr(self, name):g}")
+        if self.batch < 1:
+            raise FieldError(("batch",), f"should be at least 1, not {self.batch}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecCost(Config):
+    """How long a codec takes for a vector of the model's length, in seconds."""
+
+    kind = "cost of a codec"
+
+    encode: float
+    decode: float
+    fidelity: float = 1.0
+    """The part of a movement that it carried, where that was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerFacts(Config):
+    """What strategies want to know of the optimizer."""
+
+    kind = "optimizer"
+
+    name: str = "SGD"
+    adaptive: bool = False
+    groups: int = 1
+    elementwise: bool = True
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(Config):
+    """A workload on a device."""
+
+    kind = "profile"
+    formats: ClassVar[tuple[int, ...]] = (FORMAT,)
+
+    workload: str
+    layers: tuple[Layer, ...]
+    """In the order of the flat vector."""
+    compute: tuple[Compute, ...]
+    """By size of batch, ascending."""
+    update_seconds: float
+    """Of the optimizer, for all parameters."""
+    samples: int
+    batch: int = 32
+    """The workload's own, of each node."""
+    epochs: int = 5
+    dtype: str = "float32"
+    codecs: dict[str, CodecCost] = field(default_factory=dict)
+    optimizer: OptimizerFacts = field(default_factory=OptimizerFacts)
+    spread: tuple[float, ...] = (1.0,)
+    """The time of a step relative to the median, at equal distances from the shortest to the longest."""
+    pass_seconds: float = 0.0
+    """Of going once through all parameters, reading and writing."""
+    evaluate_seconds: float = 0.0
+    """Of testing the model, on one node."""
+    device: str = ""
+    """For people: what was measured, and where."""
+    processes: int = 1
+    """How many were measured at once on the same machine."""
+    format: int = FORMAT
+
+    def check(self) -> None:
+        if self.format not in self.formats:
+            raise FieldError(("format",), f"is {self.format}; this version of minga reads {self.formats[0]}")
+        if not self.layers:
+            raise FieldError(("layers",), "has no layers")
+        if not self.compute:
+            raise FieldError(("compute",), "needs the times of at least one batch")
+        if list(self.compute) != sorted(self.compute, key=lambda each: each.batch):
+            raise FieldError(("compute",), "should be ordered by batch")
+        if not hasattr(torch, self.dtype):
+            raise FieldError(("dtype",), f"should be a type of torch, such as float32, not {self.dtype!r}")
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(layer.shape) for layer in self.layers)
+
+    @property
+    def nbytes(self) -> int:
+        return self.parameters * self.torch_dtype.itemsize
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
+
+    @property
+    def layout(self) -> Layout:
+        places, at = [], 0
+        for layer in self.layers:
+            size = math.prod(layer.shape)
+            places.append(Place(layer.name, Size(layer.shape), at, at + size))
+            at += size
+        return Layout(tuple(places))
+
+    def compute_of(self, batch: float) -> Compute:
+        """Between two measured batches in proportion; beyond them, on the line through the two nearest."""
+        known = self.compute
+        if len(known) == 1:
+            factor = batch / known[0].batch
+            return dataclasses.replace(
+                known[0],
+                batch=max(1, round(batch)),
+                **{name: factor * getattr(known[0], name) for name in ("data", "forward", "backward")},
+            )
+        upper = next((index for index, each in enumerate(known) if each.batch >= batch), len(known) - 1)
+        low, high = known[max(0, upper - 1)], known[max(1, upper)]
+        part = (batch - low.batch) / (high.batch - low.batch)
+        least = batch / low.batch if batch < low.batch else 0.0  # a line may fall below what any sample takes
+        values = {
+            name: max(
+                getattr(low, name) + part * (getattr(high, name) - getattr(low, name)), least * getattr(low, name)
+            )
+            for name in ("data", "forward", "backward", "other", "memory_bytes")
+        }
+        return Compute(batch=max(1, round(batch)), **values)
+
+    def seconds(self, work: Work) -> float:
+        """Of work on vectors."""
+        share = work.elements / self.parameters
+        if work.kind == "update":
+            return self.update_seconds * share
+        if isinstance(work.what, Plain):
+            return 0.0 if work.kind == "encode" else self.pass_seconds * share
+        cost = self.cost_of(work.what)
+        return (cost.encode if work.kind == "encode" else cost.decode) * share
+
+    def cost_of(self, codec: Codec) -> CodecCost:
+        """Of a codec that was measured."""
+        name = describe(codec)
+        if name not in self.codecs:
+            raise ConfigError(
+                f"the profile of {self.workload} has no times for the codec {name}; measure it there: "
+                f"minga profile {self.workload} --codec '{name}'"
+            )
+        return self.codecs[name]
+
+
+def load_profile(path: Path) -> Profile:
+    """Read a profile; errors say what is wrong with the file, and where."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}; `minga profile WORKLOAD` makes one") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is no JSON: line {error.lineno}, {error.msg}") from None
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path} is no profile: it should be an object with the fields of one")
+    try:
+        return build(Profile, table)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    table: dict[str, Any] = {"format": profile.format} | dataclasses.asdict(profile)
+    path.write_text(json.dumps(_rounded(table), indent=1) + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

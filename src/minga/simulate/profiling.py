@@ -1,0 +1,253 @@
+"""Measuring a profile: short runs of the real thing, and the parts that runs don't show.
+
+    profile = measure_profile("digits", progress=print)
+
+Steps are timed by training itself, in processes of their own, as many at once as will train at once on this machine:
+they share its memory. When gradients are ready in the backward pass, and how fast codecs are, is looked at between
+steps, where caches are as full of other things as they will be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from minga.codecs import BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, Sign, Stream, TopK
+from minga.comm.threads import ThreadWorld
+from minga.data.batches import length
+from minga.experiment import Cluster, Experiment, Measuring, Training
+from minga.measure.events import event_files, read_events
+from minga.runner import run
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
+from minga.sliced_optimizer import is_elementwise
+from minga.spec import describe
+from minga.trainee import Trainee, build_trainee
+from minga.workload import load_workload
+
+__all__ = ["USUAL_CODECS", "measure_profile"]
+
+USUAL_CODECS: tuple[Codec, ...] = (
+    Half(),
+    BFloat16(),
+    Int8(),
+    Int8(rounding="nearest", feedback=True),
+    Int8(rounding="nearest"),
+    Sign(),
+    TopK(),
+    RandomK(),
+    *(PowerSGD(rank=rank) for rank in (1, 2, 4)),
+    *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
+)
+"""What strategies use by themselves, and what people try first."""
+
+# Steps before caches, allocators and processors are what they will be.
+_WARM_UP = 5
+_SECONDS_OF_A_BATCH = 4.0
+_FEWEST_STEPS, _MOST_STEPS = 30, 300
+_QUANTILES = 20
+_TRIALS = 7
+
+
+def measure_profile(
+    workload: str,
+    *,
+    data: str | None = None,
+    batches: Sequence[int] = (),
+    codecs: Iterable[Codec] = USUAL_CODECS,
+    processes: int = 1,
+    pin: bool = False,
+    threads: int = 1,
+    progress: Callable[[str, float], None] = lambda what, part: None,
+) -> Profile:
+    """Measure a workload on this machine; `processes`: how many train at once, as they will."""
+    experiment = Experiment(
+        workload=workload, data=data, cluster=Cluster(threads=threads), training=Training(evaluate_every=0)
+    )
+    loaded = load_workload(workload, data)
+    sizes = sorted(set(batches)) or sorted({max(1, loaded.batch // 4), max(1, loaded.batch // 2), loaded.batch})
+    chosen = list(dict.fromkeys(codec for codec in codecs if not isinstance(codec, Plain)))
+    jobs = len(sizes) + 1
+    progress("parts of a step", 0.0)
+    parts = _Parts(experiment, threads)
+    seconds = parts.seconds_of_a_step(sizes[-1])
+    layers = parts.layers()
+    costs = {describe(codec): parts.cost_of(codec) for codec in chosen}
+    computes: list[Compute] = []
+    spread: tuple[float, ...] = (1.0,)
+    update = 0.0
+    for number, batch in enumerate(sizes):
+        progress(f"steps of {batch} samples", (number + 1) / jobs)
+        steps = round(_SECONDS_OF_A_BATCH / max(1e-4, seconds * batch / sizes[-1]))
+        steps = _WARM_UP + max(_FEWEST_STEPS, min(_MOST_STEPS, steps))
+        run_ = dataclasses.replace(
+            experiment,
+            strategy="single" if processes == 1 else "local_sgd:period=1000000000",  # type: ignore[arg-type]
+            cluster=Cluster(nodes=processes, threads=threads, pin=pin),
+            training=Training(steps=steps, batch=batch, evaluate_every=0),
+            measuring=Measuring(interval_seconds=0.5),
+        )
+        compute, update, spread = _steps_of(run_)
+        computes.append(compute)
+    progress("done", 1.0)
+    optimizer = parts.trainee.replica.optimizer
+    return Profile(
+        workload=workload,
+        layers=layers,
+        compute=tuple(computes),
+        update_seconds=update,
+        samples=length(loaded.train),
+        batch=loaded.batch,
+        epochs=loaded.epochs,
+        dtype=str(parts.trainee.replica.parameters.dtype).removeprefix("torch."),
+        codecs=costs,
+        optimizer=OptimizerFacts(
+            name=type(optimizer).__name__,
+            adaptive=parts.trainee.replica.optimizer_is_adaptive,
+            groups=len(optimizer.param_groups),
+            elementwise=is_elementwise(optimizer),
+            momentum=float(optimizer.param_groups[0].get("momentum", 0.0)),
+        ),
+        spread=spread,
+        pass_seconds=parts.seconds_of_a_pass(),
+        evaluate_seconds=parts.seconds_of_a_test(),
+        device=f"{platform.node()}: {threads} thread{'s' * (threads > 1)} of {os.cpu_count()} cores, "
+        f"{platform.machine()}, torch {torch.__version__}",
+        processes=processes,
+    )
+
+
+def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]]:
+    """The medians of a step's parts, of the update, and how far steps are from the median."""
+    with tempfile.TemporaryDirectory(prefix="minga-profile-") as folder:
+        summary = run(dataclasses.replace(experiment, runs=folder))
+        events = [list(read_events(path)) for path in event_files(Path(summary.run))]
+    parts: dict[str, list[float]] = {name: [] for name in ("data", "forward", "backward", "update", "other")}
+    totals: list[float] = []
+    for rank in events:
+        steps = [event for event in rank if event["event"] == "step"]
+        for before, step in itertools.pairwise(steps[_WARM_UP:]):
+            spans: dict[str, float] = step["seconds"]
+            total = step["time"] - before["time"]
+            totals.append(total)
+            for name in ("data", "forward", "backward", "update"):
+                parts[name].append(spans.get(name, 0.0))
+            parts["other"].append(
+                total - sum(spans.get(name, 0.0) for name in ("data", "forward", "backward", "update"))
+            )
+    medians = {name: statistics.median(values) for name, values in parts.items()}
+    update = medians.pop("update")
+    # Medians of parts don't add up to the median of the whole.
+    whole = statistics.median(totals)
+    medians["other"] = max(0.0, whole - update - sum(value for name, value in medians.items() if name != "other"))
+    cuts = statistics.quantiles(totals, n=_QUANTILES, method="inclusive")
+    spread = tuple(value / whole for value in (min(totals), *cuts, cuts[-1]))  # the very longest is an accident
+    memory = max((rank.memory_bytes for rank in summary.ranks), default=0)
+    assert experiment.training.batch is not None
+    return Compute(batch=experiment.training.batch, memory_bytes=memory, **medians), update, spread
+
+
+class _Parts:
+    """A trainee in this process, for what a run does not tell."""
+
+    def __init__(self, experiment: Experiment, threads: int) -> None:
+        torch.set_num_threads(threads)
+        with torch.random.fork_rng(devices=[]):
+            workload = load_workload(experiment.workload, experiment.data)
+            self.trainee: Trainee = build_trainee(experiment, workload, 0)
+        self._batch = min(self.trainee.batch, length(workload.train))
+
+    def _step(self) -> None:
+        share = self.trainee.order.take(0, 1, self._batch)
+        self.trainee.replica.compute_gradients(partial(self.trainee.loss_of, self.trainee.fetch(share.indices)))
+
+    def seconds_of_a_step(self, batch: int) -> float:
+        self._batch = min(batch, self.trainee.order.samples)
+        self._step()
+        return min(_timed(self._step) for _ in range(3))
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Each parameter, and when in the backward pass its gradient is there."""
+        replica = self.trainee.replica
+        moments: dict[str, float] = {}
+        tensors = {name: tensor for name, tensor in replica.model.named_parameters() if tensor.requires_grad}
+        hooks = [
+            tensor.register_post_accumulate_grad_hook(_noting(moments, name))  # type: ignore[no-untyped-call]
+            for name, tensor in tensors.items()
+        ]
+        found: dict[str, list[float]] = {name: [] for name in tensors}
+        for _ in range(_TRIALS):
+            moments.clear()
+            share = self.trainee.order.take(0, 1, self._batch)
+            loss = self.trainee.loss_of(self.trainee.fetch(share.indices))
+            began = time.perf_counter()
+            replica.backward(loss)
+            whole = time.perf_counter() - began
+            for name in tensors:
+                found[name].append(min(1.0, (moments.get(name, began + whole) - began) / whole))
+        for hook in hooks:
+            hook.remove()
+        return tuple(
+            Layer(name=place.name, shape=tuple(place.shape), ready=statistics.median(found[place.name]))
+            for place in replica.layout.places
+        )
+
+    def cost_of(self, codec: Codec) -> CodecCost:
+        """Between steps, on gradients as they are."""
+        replica = self.trainee.replica
+        stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
+        into = torch.empty_like(replica.gradients)
+        encoding, decoding, kept = [], [], 1.0
+        for _ in range(_TRIALS):
+            self._step()
+            began = time.perf_counter()
+            encoded = codec.encode(replica.gradients, stream)
+            encoding.append(time.perf_counter() - began)
+            self._step()
+            began = time.perf_counter()
+            codec.decode(encoded, into, stream)
+            decoding.append(time.perf_counter() - began)
+            if stream.residual is not None:
+                size = float((into + stream.residual).norm())
+                kept = 1 - min(1.0, float(stream.residual.norm()) / size) if size else 1.0
+        return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding), fidelity=kept)
+
+    def seconds_of_a_pass(self) -> float:
+        replica = self.trainee.replica
+        into = torch.empty_like(replica.gradients)
+        seconds = []
+        for _ in range(_TRIALS):
+            self._step()
+            seconds.append(_timed(lambda: into.copy_(replica.gradients)))
+        return statistics.median(seconds)
+
+    def seconds_of_a_test(self) -> float:
+        alone = ThreadWorld(1).transport(0)
+        try:
+            return _timed(lambda: self.trainee.evaluate(alone))
+        finally:
+            alone.close()
+
+
+def _noting(moments: dict[str, float], name: str) -> Callable[[Any], None]:
+    def note(_: nn.Parameter) -> None:
+        moments[name] = time.perf_counter()
+
+    return note
+
+
+def _timed(function: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began

@@ -1,0 +1,62 @@
+"""Replicas and trainees in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from minga.comm.transport import Transport
+from minga.layout import Bucket
+from minga.replica import Replica
+from minga.simulate.sizes import SizedReplica
+from minga.simulate.workplace import Workplace
+from minga.trainee import Trainee
+
+__all__ = ["InVirtualTime", "SimulatedReplica", "SimulatedTrainee", "SizedReplicaInTime"]
+
+
+class InVirtualTime(Replica):
+    """What a replica computes takes its time. Buckets are announced when they would be ready, after all is computed.
+
+    Code that waits must not run inside of torch's backward pass, whose C++ frames can't be left and come back to.
+    """
+
+    workplace: Workplace
+
+    def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
+        ready: list[Bucket] = []
+        announce, self.when_ready = self.when_ready, ready.append
+        try:
+            super().compute_gradients(compute_loss)
+        finally:
+            self.when_ready = announce
+        self.workplace.compute(ready, announce)
+
+
+class SimulatedReplica(InVirtualTime):
+    """With the model's own mathematics."""
+
+
+class SizedReplicaInTime(InVirtualTime, SizedReplica):
+    """With sizes only."""
+
+
+@dataclass
+class SimulatedTrainee(Trainee):
+    """Its samples take time to fetch, and its model to test."""
+
+    workplace: Workplace = field(kw_only=True)
+
+    def fetch(self, indices: Tensor) -> Any:
+        self.workplace.fetch(len(indices))
+        if indices.is_meta:
+            return indices if len(indices) else None
+        return super().fetch(indices)
+
+    def evaluate(self, together: Transport) -> dict[str, float]:
+        metrics = {} if self.replica.parameters.is_meta else super().evaluate(together)
+        self.workplace.evaluate(together.size)
+        return metrics

@@ -1,0 +1,223 @@
+"""`simulate(experiment, profile)`: a run in virtual time, with the same events and the same report as a real one.
+
+summary = simulate(experiment, profile)                                  # accuracy against simulated time
+summary = simulate(experiment, profile, mode="sizes", carrier=carrier)   # no data, no gradients: only time and bytes
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from minga.comm.simulated import Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.traced import TracedTransport
+from minga.errors import MingaError, UnsupportedError
+from minga.experiment import Experiment
+from minga.labour import listening
+from minga.measure.energy import estimated_watts
+from minga.measure.events import Sampled
+from minga.measure.recorder import Recorder
+from minga.replica import Replica
+from minga.report.live import View
+from minga.report.summary import Summary, summarise
+from minga.run_directory import event_file, make_run_directory, save_model
+from minga.simulate.profile import Profile
+from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedReplicaInTime
+from minga.simulate.sizes import SizedOrder
+from minga.simulate.wiring import wires_of
+from minga.simulate.workplace import Workplace
+from minga.spec import describe
+from minga.train import train
+from minga.trainee import Trainee, batch_of, build_trainee
+from minga.workload import Workload, load_workload
+
+__all__ = ["Mode", "Simulation", "simulate"]
+
+Mode = Literal["mathematics", "sizes"]
+
+
+def simulate(
+    experiment: Experiment,
+    profile: Profile,
+    view: View | None = None,
+    *,
+    mode: Mode = "mathematics",
+    carrier: Carrier | None = None,
+    changes: tuple[Change, ...] = (),
+    varied: bool = True,
+) -> Summary:
+    """Train as the experiment says, in virtual time; what came out. The run's directory has the events.
+
+    `carrier`: what messages cost besides the wire; `changes`: what happens to hosts and cables on the way;
+    `varied`: whether steps take longer or shorter by chance, as often as the profile says.
+    """
+    directory = make_run_directory(experiment)
+    view = view or View()
+    strategy = describe(experiment.chosen_strategy)
+    view.begin(directory, f"{experiment.workload}, {experiment.cluster.nodes} nodes, {strategy}, simulated")
+    wires = wires_of(experiment.cluster.network, experiment.hosts, carrier, changes)
+    simulation = Simulation(experiment, profile, wires, mode=mode, varied=varied)
+    simulation.run(directory, when_stepped=view.tick)
+    facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
+    (directory / "simulated.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    summary = summarise(directory, experiment)
+    assert summary is not None, "every rank ended well, yet none began"
+    return summary
+
+
+@dataclass
+class Priced:
+    """What a simulated rank has done."""
+
+    seconds: float
+    """Until it was done with everything."""
+    steps: int
+    bytes_sent: int
+    """While training."""
+    step_ends: list[float]
+    bytes_at: list[int]
+    """Sent until the end of each step."""
+    worked_at: list[float]
+    """Seconds that its host has worked until then, messages included."""
+
+
+class Simulation:
+    """An experiment in a simulated world."""
+
+    def __init__(
+        self, experiment: Experiment, profile: Profile, wires: Wires, *, mode: Mode = "mathematics", varied: bool = True
+    ) -> None:
+        cluster = experiment.cluster
+        # Nothing of this machine is measured: neither its interfaces nor control groups nor this process.
+        self._experiment = dataclasses.replace(
+            experiment,
+            cluster=dataclasses.replace(cluster, cpu=(), pin=False, network=None),
+            measuring=dataclasses.replace(experiment.measuring, interval_seconds=0),
+        )
+        self._watts = experiment.measuring
+        self._profile = profile
+        self._mode = mode
+        self._varied = varied
+        hosts = [experiment.host_of(rank) for rank in range(experiment.ranks)]
+        self.world = SimulatedWorld(wires, hosts, own_random_numbers=mode == "mathematics")
+        for host in self.world.hosts:
+            share = experiment.cpu_of(host.number)
+            host.speed = 1.0 if share is None else min(1.0, share / cluster.threads)
+            host.cores = share or 1.0
+        self._layout = profile.layout
+        self.trainees: dict[int, Trainee] = {}
+
+    def run(self, directory: Path | None = None, *, when_stepped: Callable[[], None] = lambda: None) -> list[Priced]:
+        """Train; events go to the run's directory, if there is one."""
+        world, experiment = self.world, self._experiment
+        recorders = [
+            Recorder(None if directory is None else event_file(directory, rank), world.now)
+            for rank in range(world.size)
+        ]
+        workload = (
+            load_workload(experiment.workload, experiment.data)
+            if self._mode == "mathematics"
+            else self._sized_workload()
+        )
+
+        def program(rank: int) -> Priced:
+            recorder = recorders[rank]
+            place = Workplace(
+                world, self._profile, recorder.spans, seed=experiment.training.seed * 7919 + rank, varied=self._varied
+            )
+            trainee = self.trainees[rank] = self._build(workload, rank, recorder, place)
+            comm = TracedTransport(
+                SimulatedTransport(world, rank), recorder.traffic, waiting=lambda: recorder.spans.span("wait")
+            )
+            host = world.ranks[rank].host
+            done = Priced(0.0, 0, 0, [], [], [])
+
+            def stepped() -> None:
+                done.step_ends.append(comm.now())
+                done.bytes_at.append(recorder.traffic.bytes)
+                done.worked_at.append(host.worked)
+                when_stepped()
+
+            before = host.worked
+            try:
+                train(experiment, trainee, comm, recorder, when_stepped=stepped)
+            except (RuntimeError, NotImplementedError) as error:
+                if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error):
+                    raise
+                raise UnsupportedError(
+                    f"{describe(experiment.chosen_strategy)} looks at values ({str(error).splitlines()[0]}), but this "
+                    "simulation has only sizes; simulate it with its mathematics"
+                ) from error
+            self._tell_energy(recorder, rank, comm.now(), host.worked - before)
+            if rank == 0 and directory is not None and self._mode == "mathematics":
+                save_model(directory, trainee.replica.model)
+            done.seconds, done.steps, done.bytes_sent = comm.now(), trainee.replica.step, recorder.traffic.bytes
+            return done
+
+        try:
+            with torch.random.fork_rng(devices=[]), listening(lambda work: world.work(self._profile.seconds(work))):
+                return world.run(program)
+        finally:
+            for recorder in recorders:
+                recorder.close()
+
+    def _build(self, workload: Workload, rank: int, recorder: Recorder, place: Workplace) -> Trainee:
+        if self._mode == "mathematics":
+            trainee = build_trainee(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
+        else:
+            trainee = self._sized_trainee(workload, rank, recorder)
+        replica = trainee.replica
+        assert isinstance(replica, SimulatedReplica | SizedReplicaInTime)
+        replica.workplace = place
+        return SimulatedTrainee(**vars(trainee), workplace=place)
+
+    def _sized_workload(self) -> Workload:
+        profile = self._profile
+        samples: object = range(profile.samples)
+        return Workload(
+            name=profile.workload,
+            model=torch.nn.Module,
+            train=samples,  # type: ignore[arg-type]
+            batch=profile.batch,
+            epochs=profile.epochs,
+        )
+
+    def _sized_trainee(self, workload: Workload, rank: int, recorder: Recorder) -> Trainee:
+        settings = self._experiment.training
+        replica: Replica = SizedReplicaInTime(self._profile, self._layout, spans=recorder.spans)
+        replica.rank = rank
+        return Trainee(
+            workload=workload,
+            replica=replica,
+            order=SizedOrder(self._profile.samples, settings.seed, drop_last=settings.drop_last),
+            device=torch.device("meta"),
+            batch=batch_of(self._experiment, self._profile.batch),
+            total_batch=settings.total_batch,
+            epochs=None if settings.steps is not None else settings.epochs or self._profile.epochs,
+            steps=settings.steps,
+        )
+
+    def _tell_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
+        """By the work of the host; of ranks that share one, the first tells."""
+        measuring = self._watts
+        if self._experiment.host_of(rank) != rank or not seconds:
+            return
+        watts = estimated_watts(cpu_seconds, seconds, idle_watts=measuring.idle_watts, core_watts=measuring.core_watts)
+        recorder.emit(
+            Sampled(
+                time=recorder.now(),
+                seconds=seconds,
+                cpu_seconds=cpu_seconds,
+                memory_bytes=0,
+                bytes_received=None,
+                bytes_sent=None,
+                watts=watts,
+                estimated=True,
+            )
+        )

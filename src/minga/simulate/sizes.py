@@ -1,0 +1,118 @@
+"""Replicas without values: vectors that have a length and a type, and nothing in them.
+
+They are torch's own meta tensors, so strategies and codecs run as they are, and code that looks at a value fails with
+an error that says so instead of going some way or other. Thousands of them need no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minga.data.order import Order, Share
+from minga.labour import tell
+from minga.layout import Bucket, Layout
+from minga.measure.spans import NO_SPANS, Spans
+from minga.replica import Replica
+from minga.shard import Shard
+from minga.simulate.profile import Profile
+from minga.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
+
+__all__ = ["SizedOrder", "SizedReplica"]
+
+
+class SizedReplica(Replica):
+    """A replica that only has sizes. `compute`: lets the time of a forward and a backward pass go by."""
+
+    def __init__(self, profile: Profile, layout: Layout, *, spans: Spans = NO_SPANS) -> None:
+        self._begin(spans)
+        self._profile = profile
+        self.layout = layout
+        self.model = torch.nn.Module()
+        self.optimizer = _optimizer_like(profile)
+        self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
+        self.gradients = torch.empty_like(self.parameters)
+
+    @property
+    def optimizer_is_adaptive(self) -> bool:
+        return self._profile.optimizer.adaptive
+
+    def cut_buckets(self, nbytes: int) -> None:
+        elements = max(1, nbytes // self.gradients.element_size())
+        places = self.layout.places
+        self.buckets = []
+        for index, members in enumerate(self.layout.buckets(elements)):
+            start, stop = places[members.start].start, places[members.stop - 1].stop
+            own = tuple(places[member] for member in members)
+            self.buckets.append(Bucket(index, self.gradients[start:stop], own))
+
+    def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
+        self.bad, self.skipped = None, False
+        self._next_bucket = 0
+        for bucket in self.buckets:
+            bucket.filled.clear()
+            bucket.pending = None
+            if compute_loss is not None:
+                bucket.filled.update(place.name for place in bucket.places)
+        self._announce()
+
+    def _look_at(self, places: Sequence[Any], gradients: Tensor) -> None:
+        """There is nothing to see."""
+
+    def _apply(self, scale: float, *, good: bool) -> None:
+        self.applied, self.skipped = self.step, False
+        tell("update", None, self.layout.length)
+
+    def update(self, scale: float = 1.0) -> None:
+        with self.spans.span("update"):
+            self._apply(scale, good=True)
+
+    def update_alone(self) -> None:
+        if not self.fill:
+            self.applied = self.step
+            return
+        self.update()
+
+    def shards(self, servers: int) -> list[slice]:
+        return [slice(*cut) for cut in cut_evenly(self.optimizer, self.layout, servers)]
+
+    def shard(self, part: slice) -> Shard:
+        parameters = self.parameters[part]
+        optimizer = _SizedOptimizer(self.optimizer, part.stop - part.start)
+        self.served = Shard(part, parameters, torch.empty_like(parameters), optimizer, self.learning_rates)
+        return self.served
+
+
+class _SizedOptimizer(SlicedOptimizer):
+    """Takes the time of an update."""
+
+    def __init__(self, template: torch.optim.Optimizer, elements: int) -> None:
+        super().__init__(template, template, [])
+        self._elements = elements
+
+    def step(self, learning_rates: Sequence[float], scale: float = 1.0) -> None:
+        tell("update", None, self._elements)
+
+    def state(self) -> list[Piece]:
+        return []
+
+
+def _optimizer_like(profile: Profile) -> torch.optim.Optimizer:
+    """One with as many groups, for a single number: strategies ask for its learning rates and its kind."""
+    facts = profile.optimizer
+    groups = [{"params": [torch.zeros(1, requires_grad=True)]} for _ in range(facts.groups)]
+    if facts.adaptive:
+        return torch.optim.Adam(groups, lr=1e-3)
+    return torch.optim.SGD(groups, lr=0.1, momentum=facts.momentum)
+
+
+class SizedOrder(Order):
+    """Counts samples, without an order of them."""
+
+    def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
+        size = sum(map(len, self.advance(total or workers * batch)))
+        own = size * (rank + 1) // workers - size * rank // workers
+        return Share(torch.empty(own, dtype=torch.int64, device="meta"), own * workers / size, size)

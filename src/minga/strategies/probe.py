@@ -1,0 +1,27 @@
+"""Not a way to train: measures the links between ranks before the first step, and then trains alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minga.comm import Transport
+from minga.comm.probing import probe
+from minga.replica import Replica
+from minga.strategies.base import Strategy
+
+__all__ = ["Probe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Strategy):
+    """Measures the links between all ranks, for `minga probe`. A peer that fails ends it."""
+
+    replicas_differ = True
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        links = probe(comm)
+        replica.notes["links"] = links.to_dict()
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        replica.update_alone()

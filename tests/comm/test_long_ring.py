@@ -1,0 +1,56 @@
+"""Rings priced as a whole take as long as their messages do."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from minga.comm.collectives import ring
+from minga.comm.simulated import Cable, Carrier, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.simulated.long_ring import LongRings
+from minga.comm.traced import TracedTransport, Traffic
+
+CARRIER = Carrier(send_seconds=2e-5, receive_seconds=3e-5, send_seconds_per_byte=1e-9, wake_seconds=1e-5)
+UNEVEN = tuple(Cable(up=1e6 * (1 + rank % 3), down=1e6 * (2 + rank % 2), delay=1e-3 * (rank % 4)) for rank in range(17))
+
+
+def ends_of(wires: Wires, elements: int, rings: int = 2) -> list[tuple[float, int, int]]:
+    world = SimulatedWorld(wires, range(wires.hosts), own_random_numbers=False)
+
+    def program(rank: int) -> tuple[float, int, int]:
+        traffic = Traffic()
+        comm = TracedTransport(SimulatedTransport(world, rank), traffic)
+        vector = torch.empty(elements, device="meta")
+        for number in range(rings):
+            comm.sleep(1e-3 * ((7 * rank + number) % 5))  # they don't come all at once
+            ring(comm, vector)
+        return comm.now(), traffic.bytes, traffic.messages
+
+    return world.run(program)
+
+
+@pytest.mark.parametrize("elements", [5, 17, 1_000, 100_003])
+@pytest.mark.parametrize(
+    "wires",
+    [
+        Wires(cables=(Cable(up=1e6, down=1e6),) * 16),
+        Wires(cables=(Cable(up=1e6, down=1e6, delay=0.02),) * 16),
+        Wires(cables=UNEVEN, carrier=CARRIER),
+    ],
+    ids=["equal", "far away", "uneven"],
+)
+def test_it_takes_as_long_as_its_messages(wires: Wires, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = ends_of(wires, elements)
+    monkeypatch.setattr(LongRings, "possible", lambda *_: False)
+    for mine, theirs in zip(at_once, ends_of(wires, elements), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-9)
+
+
+def test_a_thousand_ranks_are_priced_in_seconds() -> None:
+    began = time.monotonic()
+    ends = ends_of(Wires(cables=(Cable(up=1e6, down=1e6, delay=0.001),) * 1000), 1_000_000, rings=1)
+    assert time.monotonic() - began < 10
+    # 1999 of 2000 chunks of 4 kB at 1 MB/s, and as many ways.
+    assert max(end for end, _, _ in ends) == pytest.approx(1998 * (0.004 + 0.001), rel=0.02)

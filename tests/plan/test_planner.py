@@ -1,0 +1,162 @@
+"""Plans: what each candidate would take, in the right order, with a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from minga.config import FieldError
+from minga.errors import ConfigError
+from minga.network import LinkOverride, Network
+from minga.plan.candidates import Candidate, candidates_for
+from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
+from minga.plan.planner import plan
+from minga.plan.pricing import price
+from minga.plan.ring_order import best_server, nearest_neighbours
+from minga.simulate.profile import CodecCost, Compute, Layer, Profile
+from minga.simulate.profiling import USUAL_CODECS
+from minga.spec import describe
+from minga.strategies import Strategy
+
+# 0.4 million parameters, 20 ms for a batch of 64: about the CNN of the benchmarks.
+PROFILE = Profile(
+    workload="made",
+    layers=(
+        Layer(name="first", shape=(100, 1000), ready=1.0),
+        Layer(name="middle", shape=(200, 1000), ready=0.6),
+        Layer(name="last", shape=(100, 1000), ready=0.3),
+    ),
+    compute=(Compute(batch=16, forward=2.5e-3, backward=2.5e-3), Compute(batch=64, forward=1e-2, backward=1e-2)),
+    update_seconds=5e-4,
+    samples=6400,
+    batch=64,
+    epochs=2,
+    codecs={describe(codec): CodecCost(encode=1e-3, decode=5e-4) for codec in USUAL_CODECS},
+)
+
+
+def cluster(nodes: int = 2, **network: object) -> PlannedCluster:
+    return PlannedCluster(nodes=nodes, network=Network(**network), price_per_hour=1.0)  # type: ignore[arg-type]
+
+
+def candidate(spec: str, nodes: int = 2, batch: int = 64) -> Candidate:
+    return Candidate(Strategy.from_value(spec), nodes, batch)
+
+
+def test_a_ring_at_ten_mbit_takes_the_time_of_its_bytes() -> None:
+    priced = price(candidate("ring"), PROFILE, cluster(bandwidth="10mbit"), varied=False)
+    wire = 8 * 4 * 400_000 / 10e6  # of two ranks each sends once its size
+    assert priced.step_seconds == pytest.approx(wire + 0.02, rel=0.05)
+    assert priced.bytes_per_step == pytest.approx(2 * 4 * 400_000)
+    assert priced.waiting > 0.9
+
+
+def test_one_node_takes_what_the_profile_says() -> None:
+    priced = price(candidate("single", nodes=1), PROFILE, cluster(), varied=False)
+    assert priced.step_seconds == pytest.approx(0.0205)
+    assert priced.epoch_seconds == pytest.approx(100 * 0.0205)
+    assert priced.cost_per_epoch == pytest.approx(priced.epoch_seconds / 3600)
+    assert priced.bytes_per_step == 0
+
+
+def test_overlapped_averaging_hides_the_network_and_waiting_does_not() -> None:
+    slow = cluster(bandwidth="10mbit")
+    hidden = price(candidate("local_sgd:period=128,overlap=128"), PROFILE, slow, varied=False)
+    waited = price(candidate("local_sgd:period=128"), PROFILE, slow, varied=False)
+    assert hidden.step_seconds < 1.1 * 0.0205
+    assert waited.step_seconds == pytest.approx(0.0205 + 1.28 / 128, rel=0.1)
+
+
+def test_a_slow_node_holds_back_who_waits_for_it_and_nobody_else() -> None:
+    uneven = PlannedCluster(nodes=2, speeds=(1.0, 0.25))
+    assert price(candidate("ring"), PROFILE, uneven, varied=False).step_seconds > 3.9 * 0.0205
+    free = price(candidate("ps:mode=async"), PROFILE, uneven, varied=False)
+    assert free.samples_per_second > 1.05 * 64 / 0.0205
+
+
+def test_on_a_slow_network_exchanging_everything_is_slower_than_one_node_and_the_plan_knows() -> None:
+    found = plan(PROFILE, cluster(bandwidth="10mbit"))
+    names = [each.candidate.name for each in found.ranked]
+    assert names.index("single") < names.index("ring")
+    assert found.best.candidate.nodes == 2
+    assert found.best.seconds < 0.65 * found.ranked[names.index("single")].seconds
+    assert "slower than one node" in found.ranked[names.index("ring")].why
+    assert found.left_out == 0
+
+
+def test_on_a_fast_network_an_exact_strategy_is_first() -> None:
+    free = CarrierCosts(
+        send_seconds=0, receive_seconds=0, wake_seconds=0, send_seconds_per_byte=0, receive_seconds_per_byte=0
+    )
+    found = plan(PROFILE, PlannedCluster(nodes=2, carrier=free))
+    assert found.best.candidate.exact
+    assert found.best.candidate.nodes == 2
+
+
+def test_who_minimises_bytes_is_told_to_use_one_node() -> None:
+    assert plan(PROFILE, cluster(bandwidth="1mbit"), goal="bytes").best.candidate.nodes == 1
+
+
+def test_within_a_time_the_cheapest_that_is_quick_enough_is_first() -> None:
+    machines = cluster(nodes=4, bandwidth="100mbit")
+    cheapest = plan(PROFILE, machines, goal="cost").best
+    quick = plan(PROFILE, machines, goal="cost", within=0.6 * cheapest.seconds).best
+    assert cheapest.candidate.nodes < quick.candidate.nodes
+    assert quick.seconds <= 0.6 * cheapest.seconds
+
+
+def test_candidates_divide_a_fixed_batch() -> None:
+    batches = {each.nodes: each.batch for each in candidates_for(8, 32, total_batch=32)}
+    assert batches == {1: 32, 2: 16, 4: 8, 8: 4}
+
+
+def test_all_candidates_can_be_priced() -> None:
+    small = dataclasses.replace(PROFILE, layers=(Layer(name="only", shape=(40, 30)),))
+    found = plan(small, cluster(nodes=4, bandwidth="100mbit", delay="1ms"))
+    assert found.left_out == 0
+    assert len(found.ranked) > 100
+
+
+def test_all_reduce_wins_when_others_are_near_and_the_server_when_they_are_far() -> None:
+    """256 MB on four nodes at 1 Gbit/s: the ring has many hops, the servers have two."""
+    large = dataclasses.replace(
+        PROFILE,
+        layers=tuple(Layer(name=f"layer {number}", shape=(4_000_000,)) for number in range(16)),
+        compute=(Compute(batch=64, forward=1e-3, backward=1e-3),),
+    )
+
+    def seconds(spec: str, delay: str) -> float:
+        network = cluster(nodes=4, bandwidth="1gbit", delay=delay)
+        return price(candidate(spec, nodes=4), large, network, varied=False).step_seconds
+
+    ring, servers = f"ring:bucket_bytes={16 << 20}", "ps:mode=sync,servers=3"
+    assert seconds(ring, "10ms") < seconds(servers, "10ms")
+    assert seconds(ring, "50ms") > seconds(servers, "50ms")
+
+
+def test_a_ring_goes_by_the_shortest_ways() -> None:
+    # Two rooms, with even and with odd nodes, that are far from each other.
+    delays = [[0.001 if (a - b) % 2 == 0 else 0.05 for b in range(6)] for a in range(6)]
+    order = nearest_neighbours(delays)
+    far = sum(delays[a][b] == 0.05 for a, b in zip(order, [*order[1:], order[0]], strict=True))
+    assert far == 2 and sorted(order) == list(range(6))
+
+
+def test_a_server_is_where_all_reach_it_soon() -> None:
+    delays = [[0.0, 0.01, 0.05], [0.01, 0.0, 0.01], [0.05, 0.01, 0.0]]
+    assert best_server(delays) == 1
+
+
+def test_a_cluster_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('nodes = 3\nprice_per_hour = 0.1\n[network]\nbandwidth = "20mbit"\nhosts.h2.bandwidth = "5mbit"\n')
+    machines = load_cluster(path)
+    assert machines.network.hosts == {"h2": LinkOverride(bandwidth=5e6)}
+    assert machines.wires(3).cables[1].up == 5e6 / 8
+    path.write_text("nodes = 3\nspeeds = [1, 1]\n")
+    with pytest.raises(ConfigError, match=r"cluster\.toml, line 2: speeds: should have 3 values"):
+        load_cluster(path)
+    with pytest.raises(FieldError, match="delays"):
+        PlannedCluster(nodes=2, delays=((0.0, 1.0),))

@@ -1,0 +1,51 @@
+"""Links as measured: right in a simulation, whose links are known, and in the form that plans read."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from minga.comm.probing import Links, probe
+from minga.comm.simulated import Carrier, SimulatedTransport, SimulatedWorld
+from minga.comm.threads import run_threads
+from minga.network import LinkOverride, Network
+from minga.plan.probed import cluster_of, to_toml
+from minga.simulate.wiring import wires_of
+
+
+def probed(network: Network, nodes: int) -> list[Links]:
+    world = SimulatedWorld(wires_of(network, nodes, Carrier(initial_window=1 << 30)), range(nodes))
+    return world.run(lambda rank: probe(SimulatedTransport(world, rank)))
+
+
+def test_known_links_are_found() -> None:
+    network = Network(bandwidth="80mbit", delay="10ms", hosts={"h2": LinkOverride(up="8mbit")})
+    found = probed(network, 3)
+    assert found[0] == found[1] == found[2]
+    assert found[0].bandwidth[0][1] == pytest.approx(1e7, rel=0.1)
+    assert found[0].bandwidth[1][0] == pytest.approx(1e6, rel=0.1)
+    assert found[0].delay[0][2] == pytest.approx(0.01, rel=0.05)
+    up, down = found[0].of_host(1)
+    assert (up, down) == (pytest.approx(1e6, rel=0.1), pytest.approx(1e7, rel=0.1))
+
+
+def test_of_many_nodes_neighbours_are_measured() -> None:
+    links = probed(Network(bandwidth="80mbit", delay="1ms"), 8)[0]
+    assert links.bandwidth[3][4] > 0 and links.bandwidth[0][7] > 0
+    assert links.bandwidth[2][5] == 0
+    assert cluster_of(links).delays[2][5] == pytest.approx(0.001, rel=0.1)
+
+
+def test_threads_can_be_probed_too() -> None:
+    links = run_threads(2, probe)[0]
+    assert links.bandwidth[0][1] > 1e6
+    assert 0 < links.delay[0][1] < 0.1
+
+
+def test_what_was_measured_is_a_cluster_for_plans() -> None:
+    links = probed(Network(bandwidth="8mbit", delay="5ms"), 2)[0]
+    machines = cluster_of(links)
+    assert machines.wires(2).cables[0].up == pytest.approx(1e6, rel=0.1)
+    assert machines.wires(2).delay(0, 1) == pytest.approx(0.005, rel=0.05)
+    assert tomllib.loads(to_toml(links))["nodes"] == 2

@@ -1,0 +1,84 @@
+"""Profiles: measured, kept, read again, and used between what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from minga.codecs import Half, Int8, Plain, TopK
+from minga.errors import ConfigError
+from minga.labour import Work
+from minga.simulate.profile import CodecCost, Compute, Layer, Profile, load_profile, save_profile
+from minga.simulate.profiling import measure_profile
+from minga.workload import load_workload
+
+PROFILE = Profile(
+    workload="made",
+    layers=(Layer(name="a", shape=(3, 4), ready=0.5), Layer(name="b", shape=(8,))),
+    compute=(Compute(batch=8, forward=2.0, backward=4.0, other=1.0), Compute(batch=16, forward=3.0, backward=6.0)),
+    update_seconds=0.5,
+    samples=100,
+    codecs={"int8": CodecCost(encode=0.2, decode=0.1)},
+    pass_seconds=0.05,
+)
+
+
+def test_between_two_batches_times_are_in_proportion() -> None:
+    assert PROFILE.compute_of(12).forward == pytest.approx(2.5)
+    assert PROFILE.compute_of(32).backward == pytest.approx(10.0)
+    assert PROFILE.compute_of(1).forward == pytest.approx(1.125)
+    assert PROFILE.compute_of(8) == PROFILE.compute[0]
+
+
+def test_work_takes_its_share_of_the_whole_vector() -> None:
+    assert PROFILE.parameters == 20
+    assert PROFILE.seconds(Work("encode", Int8(), 10)) == pytest.approx(0.1)
+    assert PROFILE.seconds(Work("decode", Int8(), 20)) == pytest.approx(0.1)
+    assert PROFILE.seconds(Work("update", None, 5)) == pytest.approx(0.125)
+    assert PROFILE.seconds(Work("encode", Plain(), 20)) == 0
+    with pytest.raises(ConfigError, match=r"no times for the codec half; .*minga profile made --codec 'half'"):
+        PROFILE.seconds(Work("encode", Half(), 20))
+
+
+def test_a_profile_is_kept_and_read_again(tmp_path: Path) -> None:
+    save_profile(PROFILE, tmp_path / "profile.json")
+    assert load_profile(tmp_path / "profile.json") == PROFILE
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "no JSON: line 1"),
+        ("[]", "no profile"),
+        (json.dumps({"workload": "x"}), "profile needs a value for 'layers'"),
+        (json.dumps({"wrokload": "x"}), "Did you mean 'workload'"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_told(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        load_profile(tmp_path / "p.json")
+
+
+def test_a_missing_file_is_told_with_what_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="minga profile WORKLOAD"):
+        load_profile(tmp_path / "nothing.json")
+
+
+def test_digits_measured_on_this_machine() -> None:
+    before = torch.get_rng_state()
+    profile = measure_profile("digits", batches=[16, 32], codecs=[Half(), TopK()])
+    assert torch.equal(torch.get_rng_state(), before)
+    workload = load_workload("digits", None)
+    assert profile.parameters == sum(tensor.numel() for tensor in workload.model().parameters())
+    assert [each.batch for each in profile.compute] == [16, 32]
+    assert all(each.forward > 0 and each.backward > 0 and each.memory_bytes > 0 for each in profile.compute)
+    assert profile.update_seconds > 0 and profile.evaluate_seconds > 0
+    assert set(profile.codecs) == {"half", "top_k"}
+    assert all(cost.encode > 0 and cost.decode > 0 for cost in profile.codecs.values())
+    # Backward goes from the last layer to the first.
+    assert profile.layers[0].ready > profile.layers[-1].ready > 0
+    assert profile.spread[0] <= 1 <= profile.spread[-1]

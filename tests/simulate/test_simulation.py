@@ -1,0 +1,208 @@
+"""A run in virtual time is the run: the same parameters, the same bytes, and time that follows from the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from minga import Cluster, Experiment, Training, Workload, run
+from minga.codecs import TopK
+from minga.comm import Transport
+from minga.comm.simulated import Carrier, Change
+from minga.errors import PeerLost, UnsupportedError
+from minga.measure.events import event_files, read_events
+from minga.network import Network
+from minga.replica import Replica
+from minga.simulate.profile import Profile
+from minga.simulate.profiling import USUAL_CODECS
+from minga.simulate.simulation import Simulation, simulate
+from minga.simulate.wiring import wires_of
+from minga.strategies import AllReduce, Strategy
+from minga.testing.profiles import profile_of
+from minga.testing.worlds import train_in_threads
+
+DETERMINISTIC = [
+    "ring",
+    "ring:bucket_bytes=2000",
+    "tree",
+    "halving_doubling",
+    "mesh",
+    "direct",
+    "two_level:group_size=2",
+    "ring:codec=half",
+    "ring:codec=int8",
+    "ring:codec=(power_sgd:rank=2)",
+    "ring:codec=(top_k:ratio=0.1)",
+    "ps:mode=sync",
+    "ps:mode=sync,servers=2,placement=beside",
+    "local_sgd:period=3",
+    "local_sgd:period=3,overlap=2",
+    "local_sgd:period=2,post_local=4,codec=int8",
+    "diloco:period=4",
+    "gossip:algorithm=dpsgd",
+    "gossip:algorithm=push_sum,graph=exponential",
+    "hierarchical:inside=ring,across=(local_sgd:period=2),site_size=2",
+]
+
+
+class Net(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 24), nn.Tanh(), nn.BatchNorm1d(24), nn.Linear(24, 4))
+
+
+class NetWithDropout(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(Net(), nn.Dropout(0.1))
+
+
+def made_workload() -> Workload:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(70, 8, generator=generator)
+    data = TensorDataset(inputs, inputs[:, :4].argmax(dim=1))
+    return Workload(name="made", model=Net, train=data, test=data, batch=5, epochs=2)
+
+
+def with_dropout() -> Workload:
+    """Every rank draws random numbers of its own, as it does in a process of its own."""
+    return dataclasses.replace(made_workload(), model=NetWithDropout)
+
+
+def without_buffers() -> Workload:
+    """Of which a profile knows nothing."""
+    return dataclasses.replace(
+        made_workload(), model=lambda: nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
+    )
+
+
+WORKLOAD = f"{__file__}:made_workload"
+
+
+def experiment_of(strategy: str | Strategy, nodes: int = 4, **settings: object) -> Experiment:
+    training: dict[str, object] = {"epochs": 2, "batch": 5, "seed": 3} | settings
+    return Experiment(
+        workload=WORKLOAD,
+        strategy=strategy,  # type: ignore[arg-type]
+        cluster=Cluster(nodes=nodes, network=Network(bandwidth="10mbit", delay="2ms")),
+        training=Training(**training),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return profile_of(made_workload(), WORKLOAD, codecs=(*USUAL_CODECS, TopK(ratio=0.1)))
+
+
+def parameters_of(simulation: Simulation, rank: int) -> Tensor:
+    return simulation.trainees[rank].replica.parameters
+
+
+@pytest.mark.parametrize("strategy", DETERMINISTIC)
+def test_parameters_are_the_same_bits_as_outside(strategy: str, profile: Profile) -> None:
+    experiment = experiment_of(strategy)
+    real = train_in_threads(experiment, made_workload())
+    simulation = Simulation(experiment, profile, wires_of(experiment.cluster.network, experiment.hosts))
+    simulation.run()
+    for rank in range(experiment.cluster.nodes):
+        assert torch.equal(parameters_of(simulation, rank), real[rank].parameters), f"rank {rank}"
+
+
+@pytest.mark.parametrize(("strategy", "nodes"), [("native", 2), ("ps:mode=sync,servers=2", 3)])
+def test_processes_and_simulation_agree_on_parameters_and_bytes(
+    strategy: str, nodes: int, profile: Profile, tmp_path: Path
+) -> None:
+    experiment = dataclasses.replace(
+        experiment_of(strategy, nodes), workload=f"{__file__}:with_dropout", runs=str(tmp_path)
+    )
+    simulated = simulate(experiment, profile)
+    real = run(dataclasses.replace(experiment, cluster=Cluster(nodes=nodes)))
+    digests = [
+        [event["digest"] for path in event_files(Path(each.run)) for event in read_events(path) if "digest" in event]
+        for each in (simulated, real)
+    ]
+    assert digests[0] == digests[1]
+    assert simulated.bytes_sent == real.bytes_sent > 0
+    assert simulated.messages_sent == real.messages_sent
+    assert simulated.metrics == pytest.approx(real.metrics, abs=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [*DETERMINISTIC, "ps:mode=async", "adaptive", "native", "switch:at=5"])
+def test_sizes_alone_send_the_same_bytes_in_the_same_time(strategy: str) -> None:
+    experiment = dataclasses.replace(experiment_of(strategy, evaluate_every=0), workload=f"{__file__}:without_buffers")
+    wires = wires_of(experiment.cluster.network, experiment.hosts, Carrier(send_seconds=1e-5, receive_seconds=2e-5))
+    profile = profile_of(without_buffers(), experiment.workload, codecs=(*USUAL_CODECS, TopK(ratio=0.1)))
+    whole = Simulation(experiment, profile, wires, varied=False).run()
+    sizes = Simulation(experiment, profile, wires, mode="sizes", varied=False).run()
+    if strategy == "adaptive":  # what it chooses depends on what it has to send
+        assert [each.steps for each in sizes] == [each.steps for each in whole]
+        return
+    assert [each.bytes_sent for each in sizes] == [each.bytes_sent for each in whole]
+    for mine, theirs in zip(sizes, whole, strict=True):
+        assert mine.step_ends == pytest.approx(theirs.step_ends, rel=1e-9)
+
+
+def test_the_same_simulation_twice_is_the_same(profile: Profile) -> None:
+    experiment = experiment_of("ps:mode=async")
+    ends = [
+        [priced.step_ends for priced in Simulation(experiment, profile, wires_of(Network(bandwidth="1mbit"), 5)).run()]
+        for _ in range(2)
+    ]
+    assert ends[0] == ends[1]
+
+
+def test_a_step_takes_what_its_parts_take(profile: Profile) -> None:
+    experiment = experiment_of("single", nodes=1, epochs=None, steps=4)
+    priced = Simulation(experiment, profile, wires_of(None, 1), varied=False).run()[0]
+    compute = profile.compute_of(5)
+    expected = compute.seconds + profile.update_seconds
+    assert priced.step_ends == pytest.approx([expected * step for step in range(1, 5)], rel=1e-9)
+
+
+def test_exchange_of_early_buckets_hides_behind_the_rest_of_backward(profile: Profile) -> None:
+    """One bucket for all waits for the whole backward pass; many are on their way before its end."""
+    network = Network(bandwidth="1mbit")
+
+    def seconds(strategy: str) -> float:
+        experiment = experiment_of(strategy, nodes=2, epochs=None, steps=5)
+        return Simulation(experiment, profile, wires_of(network, 2), varied=False).run()[0].step_ends[-1]
+
+    assert seconds("ring:bucket_bytes=500") < seconds("ring:bucket_bytes=1000000") - 4 * 0.001
+
+
+def test_who_branches_on_values_is_told_that_there_are_none(profile: Profile) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Curious(AllReduce):
+        def step(self, replica: Replica, comm: Transport) -> None:
+            if replica.gradients.norm() > 1:
+                replica.gradients.zero_()
+            super().step(replica, comm)
+
+    experiment = experiment_of(Curious(collective="ring"))
+    with pytest.raises(UnsupportedError, match=r"looks at values.*only sizes"):
+        Simulation(experiment, profile, wires_of(None, 4), mode="sizes").run()
+
+
+def test_a_slow_host_and_a_lost_one(profile: Profile) -> None:
+    experiment = experiment_of("ring")
+    network = experiment.cluster.network
+    even = Simulation(experiment, profile, wires_of(network, 4), varied=False).run()[0]
+    slow = wires_of(network, 4, changes=(Change(time=0.0, host=2, speed=0.25),))
+    assert Simulation(experiment, profile, slow, varied=False).run()[0].step_ends[-1] > 1.5 * even.step_ends[-1]
+    lost = wires_of(network, 4, changes=(Change(time=even.step_ends[3], host=2, lost=True),))
+    with pytest.raises(PeerLost, match="rank 2 is gone"):
+        Simulation(experiment, profile, lost, varied=False).run()
+
+
+def test_a_simulated_run_has_a_summary_like_any_other(profile: Profile, tmp_path: Path) -> None:
+    experiment = dataclasses.replace(experiment_of("local_sgd:period=2"), runs=str(tmp_path))
+    summary = simulate(experiment, profile)
+    assert summary.steps == 8 and summary.samples == 140
+    assert 0 < summary.metrics["accuracy"] <= 1
+    assert summary.energy is not None and summary.energy.estimated
+    assert (Path(summary.run) / "model.safetensors").is_file()
+    assert all(rank.work_seconds > 0 for rank in summary.ranks)
