@@ -5,7 +5,7 @@
     python benchmarks/predictions.py --draw                   # only the figure, from the result file
 
 Two nodes with a core each (Linux). What the simulator knows of this machine is a profile of each workload, measured
-with both cores busy, and what `minga probe` measures on hosts whose links have no limit: none of the cells that are judged.
+with both cores busy, and what `minga probe` measures on hosts whose links have no limit: none of the judged cells.
 """
 
 from __future__ import annotations

@@ -78,8 +78,6 @@ def draw_speed_ups(rows: Sequence[dict[str, Any]], path: Path) -> None:
         for row in own:
             if row["contestant"] == NOTHING:
                 axes.axhline(row["speed-up"], color=QUIET, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-                place = {"ha": "left", "va": "bottom", "fontsize": 8, "color": QUIET}
-                axes.text(-0.53, row["speed-up"] - 0.11, "exchanging nothing", **place)
             if row["contestant"] not in names or row["speed-up"] is None:
                 continue
             at = bandwidths.index(row["Mbit/s"]) + (names.index(row["contestant"]) - (len(names) - 1) / 2) * width
@@ -103,6 +101,9 @@ def draw_speed_ups(rows: Sequence[dict[str, Any]], path: Path) -> None:
     panels[0][0].set_ylabel("two nodes: times as fast as one")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour_of[name]) for name in names]
     labels = [label(name) for name in names]
+    if any(row["contestant"] == NOTHING for row in rows):
+        handles.append(plt.Line2D([], [], color=QUIET, linewidth=0.9, linestyle=(0, (1, 2))))
+        labels.append(label(NOTHING))
     handles.append(plt.Line2D([], [], alpha=0))
     labels.append("pt: points of test accuracy against one node")
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)

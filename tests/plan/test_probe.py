@@ -31,10 +31,10 @@ def test_known_links_are_found() -> None:
 
 
 def test_of_many_nodes_neighbours_are_measured() -> None:
-    links = probed(Network(bandwidth="80mbit", delay="1ms"), 8)[0]
-    assert links.bandwidth[3][4] > 0 and links.bandwidth[0][7] > 0
-    assert links.bandwidth[2][5] == 0
-    assert cluster_of(links).delays[2][5] == pytest.approx(0.001, rel=0.1)
+    links = probed(Network(bandwidth="80mbit", delay="1ms"), 6)[0]
+    assert links.bandwidth[3][4] > 0 and links.bandwidth[0][5] > 0
+    assert links.bandwidth[1][4] == 0
+    assert cluster_of(links).delays[1][4] == pytest.approx(0.001, rel=0.1)
 
 
 def test_threads_can_be_probed_too() -> None:

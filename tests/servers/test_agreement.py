@@ -89,10 +89,24 @@ def test_a_server_that_has_lost_what_workers_know_of_is_not_believed() -> None:
 
 def test_when_all_servers_are_lost_the_furthest_worker_is_the_source() -> None:
     words = [worker("b", 6), worker("a", 7), Word(name="s", server=True)]
-    agreement = agree(words, lockstep=True)
+    agreement = agree(words, lockstep=False)
     assert (agreement.lost, agreement.source) == ([2], 1)
     assert agreement.heard == [7, 6]  # in the order of the period's workers
     assert agreement.common == {"a": [[7, 1, 7]], "b": [[6, 1, 6]]}
+
+
+def test_in_step_the_answer_to_one_worker_has_the_push_of_another_that_was_not_answered() -> None:
+    """The server was lost between its two answers: what "b" has pushed last is in the parameters of "a"."""
+    words = [worker("b", 6, acked=8), worker("a", 7), Word(name="s", server=True)]
+    agreement = agree(words, lockstep=True)
+    assert (agreement.lost, agreement.source) == ([2], 1)
+    assert agreement.heard == [7, 7]
+    assert agreement.common == {"a": [[7, 1, 7]], "b": [[9, 1, 7]]}
+    words = [worker("a", 5), worker("b", 4), server("s", a=pushes(5), b=pushes(5)), Word(name="t", server=True)]
+    agreement = agree(words, lockstep=True)
+    assert agreement.lost == [3]
+    assert agreement.undone == {2: set()}
+    assert agreement.heard == [5, 5]
 
 
 def test_when_nobody_has_anything_the_remedy_is_told() -> None:

@@ -99,7 +99,7 @@ def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
     known = [Period.from_dict(words[rank].period) for rank in (books or veterans) if words[rank].period is not None]
     period = max(known, key=lambda each: each.number)
     if not books:
-        return _from_workers(words, period, lost, source)
+        return _from_workers(words, period, lost, source, lockstep=lockstep)
     common: dict[str, list[list[int]]] = {}
     undone: dict[int, set[Key]] = {rank: set() for rank in books}
     furthest = words[source].applied if source is not None else 0
@@ -107,10 +107,12 @@ def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
         shared = set.intersection(*(set(book.get(member, ())) for book in books.values()))
         entries = next(iter(books.values())).get(member, {})
         if lost:
-            # The parameters that lost servers go on from have what workers know of, and no more.
-            shared = {number for number in shared if number <= acked.get(member, number)}
+            # The parameters that lost servers go on from have what their source was answered with, and no more: in step,
+            # everybody's push of its last step, whether that one has heard of it or not.
             if lockstep:
                 shared = {number for number in shared if entries[number].step <= furthest}
+            else:
+                shared = {number for number in shared if number <= acked.get(member, number)}
         last = max(shared, default=0)
         common[member] = [list(entries[number]) for number in sorted(shared)]
         for rank, book in books.items():
@@ -125,9 +127,19 @@ def _stale(word: Word, acked: dict[str, int]) -> bool:
     return any(number > max(entries.get(name, ()), default=0) for name, number in acked.items())
 
 
-def _from_workers(words: Sequence[Word], period: Period, lost: list[int], source: int | None) -> Agreement:
+def _from_workers(
+    words: Sequence[Word], period: Period, lost: list[int], source: int | None, *, lockstep: bool
+) -> Agreement:
     """No server has anything: workers know of their own steps, and of others that they are about as far."""
     known = {word.name: word for word in words if word.veteran and not word.server}
+    if lockstep:
+        # Who has got an answer has everybody's step in it, also that of a worker which was not answered any more.
+        assert source is not None
+        furthest = words[source].applied
+        heard = [furthest] * len(period.workers)
+        pushes = {name: word.acked + furthest - word.applied for name, word in known.items()}
+        common = {name: [[number, period.number, furthest]] for name, number in pushes.items() if number}
+        return Agreement(period, heard, common, {}, lost, source)
     least = min(word.applied for word in known.values())
     heard = [known[name].applied if name in known else least for name in period.workers]
     common = {name: [[word.acked, period.number, word.applied]] for name, word in known.items() if word.acked}
