@@ -102,6 +102,7 @@ def test_ranks_change_their_role_at_the_switch(tmp_path: Path) -> None:
     assert summary.samples == 2 * 1438  # every sample once per epoch, although the number of workers changed
 
 
+@pytest.mark.slow
 def test_two_runs_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "minga", "train", "digits", "--nodes", "2", "--strategy", "ring", "--epochs", "2"]
     both = [subprocess.Popen([*command, "--runs", str(tmp_path), "--json"], stdout=subprocess.PIPE) for _ in range(2)]

@@ -43,7 +43,8 @@ def test_synchronous_workers_are_never_ahead() -> None:
     assert set(histogram(ParameterServer(mode="sync"), speeds=(1.0, 0.1))) == {0}
 
 
-@pytest.mark.parametrize("mode", ["mode=async", pytest.param("mode=ssp,staleness=3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["mode=async", "mode=ssp,staleness=3"])
 def test_eight_workers_on_processes_reach_the_synchronous_accuracy(tmp_path: object, mode: str) -> None:
     def accuracy(strategy: str) -> float:
         experiment = Experiment(workload="digits", strategy=strategy, cluster=Cluster(nodes=8), runs=str(tmp_path))

@@ -122,6 +122,7 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float = 60) -> No
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path: Path, labs_possible: None) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
     cluster = {"nodes": 2, "cpu": [0.9], "network": {"bandwidth": "50mbit", "delay": "1ms"}}

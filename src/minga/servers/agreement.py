@@ -107,8 +107,8 @@ def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
         shared = set.intersection(*(set(book.get(member, ())) for book in books.values()))
         entries = next(iter(books.values())).get(member, {})
         if lost:
-            # The parameters that lost servers go on from have what their source was answered with, and no more: in step,
-            # everybody's push of its last step, whether that one has heard of it or not.
+            # The parameters that lost servers go on from have what their source was answered with, and no more: in
+            # step, everybody's push of its last step, whether that one has heard of it or not.
             if lockstep:
                 shared = {number for number in shared if entries[number].step <= furthest}
             else:
