@@ -93,7 +93,7 @@ def model_of(run: Path) -> torch.Tensor:
 # The others are interrupted in threads (test_same_bits.py), which takes a tenth of the time.
 CASES = [
     pytest.param("ring:codec=(power_sgd:rank=1)", "momentum", kill_a_rank, marks=pytest.mark.slow),
-    ("local_sgd:period=8,overlap=5", "with_adam", ask_to_stop),
+    pytest.param("local_sgd:period=8,overlap=5", "with_adam", ask_to_stop, marks=pytest.mark.slow),
     ("ps:mode=sync,servers=2", "with_adam", ask_to_stop),
 ]
 

@@ -113,7 +113,10 @@ def test_servers_are_hosts_of_their_own(minga: Minga) -> None:
     assert [rank["host"] for rank in json.loads(done.stdout)["ranks"]] == ["h1", "h2", "h3"]
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("native", marks=pytest.mark.slow), "ring", "ps:mode=sync"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param("native", marks=pytest.mark.slow), "ring", pytest.param("ps:mode=sync", marks=pytest.mark.slow)],
+)
 def test_bytes_of_the_transport_are_those_of_the_interface(strategy: str, minga: Minga) -> None:
     done = minga(
         "train", "digits", "--nodes", "2", "--strategy", strategy, "--bandwidth", "50mbit", "--epochs", "2", "--json"
