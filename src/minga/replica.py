@@ -185,20 +185,24 @@ class Replica:
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self.buckets = [], []
         elements = max(1, nbytes // self.gradients.element_size())
         places = self.layout.places
+        self.buckets = []
         for index, members in enumerate(self.layout.buckets(elements)):
-            start, stop = places[members.start].start, places[members.stop - 1].stop
-            own = tuple(places[member] for member in members)
-            bucket = Bucket(index, self.gradients[start:stop], own)
-            self.buckets.append(bucket)
-            for member in members:
-                tensor = self._tensors[member][1]
-                filler = self._filler(bucket, places[member].name)
-                self._hooks.append(tensor.register_post_accumulate_grad_hook(filler))  # type: ignore[no-untyped-call]
+            own = places[members.start : members.stop]
+            self.buckets.append(Bucket(index, self.gradients[own[0].start : own[-1].stop], own))
+        self._watch_buckets()
+
+    def _watch_buckets(self) -> None:
+        """Have backward tell which parameters have their gradient."""
+        for hook in self._hooks:
+            hook.remove()
+        tensors = dict(self._tensors)
+        self._hooks = [
+            tensors[place.name].register_post_accumulate_grad_hook(self._filler(bucket, place.name))  # type: ignore[no-untyped-call]
+            for bucket in self.buckets
+            for place in bucket.places
+        ]
 
     def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
         def filled(_: Tensor) -> None:

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from minga.labour import tell, unheard
 from minga.layout import Layout
 
-__all__ = ["Piece", "SlicedOptimizer", "cut_evenly", "is_elementwise"]
+__all__ = ["Piece", "SlicedOptimizer", "cut_evenly"]
 
 # For these the update of an element depends on that element alone, so layers may be cut and joined.
 _ELEMENTWISE = (
@@ -52,7 +52,7 @@ _ADAPTIVE = (
 )
 
 
-def is_elementwise(optimizer: Optimizer) -> bool:
+def _is_elementwise(optimizer: Optimizer) -> bool:
     # Exactly these classes: a subclass may do anything.
     return type(optimizer) in _ELEMENTWISE
 
@@ -61,7 +61,7 @@ def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[i
     """Cut the vector into `parts` slices for `parts` servers, between layers where the optimizer needs them whole."""
     length = layout.length
     marks = [length * part // parts for part in range(parts + 1)]
-    if not is_elementwise(optimizer):
+    if not _is_elementwise(optimizer):
         borders = [0, *(place.stop for place in layout.places)]
         marks = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
     return list(itertools.pairwise(marks))
@@ -122,7 +122,7 @@ class SlicedOptimizer:
 
         `groups` has the parameter group of each place in the layout.
         """
-        joined = is_elementwise(template)
+        joined = _is_elementwise(template)
         runs = []
         for group, low, high, shape in _cut_runs(groups, layout, start, start + parameters.numel(), joined):
             part = slice(low - start, high - start)

@@ -72,6 +72,7 @@ def test_a_plan_has_an_order_reasons_and_a_command(minga: Minga, profile: Path) 
         (("plan", "digits", "--cluster", "nowhere.toml"), "can't read nowhere.toml"),
         (("simulate", "digits", "-n", "2", "--profile", "nowhere.json"), "minga profile WORKLOAD"),
         (("simulate", "digits", "-n", "2", "--change", "10s:h7:lost", "--profile", "PROFILE"), "there are h1 to h2"),
+        (("simulate", "mnist", "-n", "2", "--profile", "PROFILE"), "is a profile of digits, not of mnist"),
         (("profile", "digits", "--batch", "0"), "--batch should be at least 1"),
         (("profile", "digit"), "Did you mean 'digits'"),
     ],

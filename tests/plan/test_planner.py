@@ -14,7 +14,7 @@ from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
 from minga.plan.planner import plan
 from minga.plan.pricing import price
-from minga.plan.ring_order import best_server, nearest_neighbours
+from minga.plan.ring_order import nearest_neighbours
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.spec import describe
@@ -143,11 +143,6 @@ def test_a_ring_goes_by_the_shortest_ways() -> None:
     order = nearest_neighbours(delays)
     far = sum(delays[a][b] == 0.05 for a, b in zip(order, [*order[1:], order[0]], strict=True))
     assert far == 2 and sorted(order) == list(range(6))
-
-
-def test_a_server_is_where_all_reach_it_soon() -> None:
-    delays = [[0.0, 0.01, 0.05], [0.01, 0.0, 0.01], [0.05, 0.01, 0.0]]
-    assert best_server(delays) == 1
 
 
 def test_a_cluster_from_a_file(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def plan(
             total_batch=total_batch,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
-    command = _command(workload, found.best, machines, cluster is not None, epochs, total_batch, data)
+    command = _command(workload, found.best, epochs, total_batch, data)
     if as_json:
         print(json.dumps(_table(found, command)))
         return
@@ -126,16 +126,8 @@ def _seconds(text: str) -> float:
     raise ConfigError(f"--within {text!r} is no time; write it as 90s, 10min or 2h")
 
 
-def _command(
-    workload: str,
-    best: Planned,
-    machines: PlannedCluster,
-    from_file: bool,
-    epochs: int | None,
-    total_batch: int | None,
-    data: str | None,
-) -> str:
-    """What runs the winner: in a lab of this machine, or where its nodes are."""
+def _command(workload: str, best: Planned, epochs: int | None, total_batch: int | None, data: str | None) -> str:
+    """What runs the winner."""
     import shlex
 
     candidate = best.candidate

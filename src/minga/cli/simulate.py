@@ -122,10 +122,16 @@ def simulate(
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
     """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
     from minga.cli.profile import measured_profile, name_of
+    from minga.errors import ConfigError
     from minga.simulate.profile import load_profile, save_profile
 
     if given is not None:
-        return load_profile(given)
+        profile = load_profile(given)
+        if name_of(profile.workload) != name_of(workload):
+            raise ConfigError(
+                f"{given} is a profile of {profile.workload}, not of {workload}: minga profile {workload} makes one"
+            )
+        return profile
     kept = runs.expanduser() / "profiles" / f"{name_of(workload)}.json"
     if kept.is_file():
         return load_profile(kept)

@@ -1,10 +1,10 @@
-"""Which node should be next to which in a ring, and where a server should be, by measured delays."""
+"""Which node should be next to which in a ring, by measured delays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["best_server", "nearest_neighbours"]
+__all__ = ["nearest_neighbours"]
 
 
 def nearest_neighbours(delays: Sequence[Sequence[float]]) -> tuple[int, ...]:
@@ -42,13 +42,3 @@ def _improved(order: list[int], delays: Sequence[Sequence[float]]) -> list[int]:
 def _length(order: Sequence[int], delays: Sequence[Sequence[float]]) -> tuple[float, float]:
     hops = [delays[a][b] for a, b in zip(order, [*order[1:], order[0]], strict=True)]
     return round(max(hops, default=0.0), 9), round(sum(hops), 9)
-
-
-def best_server(delays: Sequence[Sequence[float]]) -> int:
-    """The node that all others reach soonest, there and back."""
-
-    def farthest(node: int) -> tuple[float, float]:
-        ways = [delays[other][node] + delays[node][other] for other in range(len(delays)) if other != node]
-        return max(ways, default=0.0), sum(ways)
-
-    return min(range(len(delays)), key=farthest)

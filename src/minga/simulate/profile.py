@@ -78,8 +78,6 @@ class CodecCost(Config):
 
     encode: float
     decode: float
-    fidelity: float = 1.0
-    """The part of a movement that it carried, where that was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,6 @@ class OptimizerFacts(Config):
     name: str = "SGD"
     adaptive: bool = False
     groups: int = 1
-    elementwise: bool = True
     momentum: float = 0.0
 
 

@@ -31,7 +31,6 @@ from minga.experiment import Cluster, Experiment, Measuring, Training
 from minga.measure.events import event_files, read_events
 from minga.runner import run
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
-from minga.sliced_optimizer import is_elementwise
 from minga.spec import describe
 from minga.trainee import Trainee, build_trainee
 from minga.workload import load_workload
@@ -116,7 +115,6 @@ def measure_profile(
             name=type(optimizer).__name__,
             adaptive=parts.trainee.replica.optimizer_is_adaptive,
             groups=len(optimizer.param_groups),
-            elementwise=is_elementwise(optimizer),
             momentum=float(optimizer.param_groups[0].get("momentum", 0.0)),
         ),
         spread=spread,
@@ -208,7 +206,7 @@ class _Parts:
         replica = self.trainee.replica
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
         into = torch.empty_like(replica.gradients)
-        encoding, decoding, kept = [], [], 1.0
+        encoding, decoding = [], []
         for _ in range(_TRIALS):
             self._step()
             began = time.perf_counter()
@@ -218,10 +216,7 @@ class _Parts:
             began = time.perf_counter()
             codec.decode(encoded, into, stream)
             decoding.append(time.perf_counter() - began)
-            if stream.residual is not None:
-                size = float((into + stream.residual).norm())
-                kept = 1 - min(1.0, float(stream.residual.norm()) / size) if size else 1.0
-        return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding), fidelity=kept)
+        return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding))
 
     def seconds_of_a_pass(self) -> float:
         replica = self.trainee.replica

@@ -15,10 +15,10 @@ from minga.simulate.sizes import SizedReplica
 from minga.simulate.workplace import Workplace
 from minga.trainee import Trainee
 
-__all__ = ["InVirtualTime", "SimulatedReplica", "SimulatedTrainee", "SizedReplicaInTime"]
+__all__ = ["SimulatedReplica", "SimulatedTrainee", "SizedSimulatedReplica"]
 
 
-class InVirtualTime(Replica):
+class SimulatedReplica(Replica):
     """What a replica computes takes its time. Buckets are announced when they would be ready, after all is computed.
 
     Code that waits must not run inside of torch's backward pass, whose C++ frames can't be left and come back to.
@@ -36,11 +36,7 @@ class InVirtualTime(Replica):
         self.workplace.compute(ready, announce)
 
 
-class SimulatedReplica(InVirtualTime):
-    """With the model's own mathematics."""
-
-
-class SizedReplicaInTime(InVirtualTime, SizedReplica):
+class SizedSimulatedReplica(SimulatedReplica, SizedReplica):
     """With sizes only."""
 
 

@@ -28,7 +28,7 @@ from minga.report.live import View
 from minga.report.summary import Summary, summarise
 from minga.run_directory import event_file, make_run_directory, save_model
 from minga.simulate.profile import Profile
-from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedReplicaInTime
+from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedSimulatedReplica
 from minga.simulate.sizes import SizedOrder
 from minga.simulate.wiring import wires_of
 from minga.simulate.workplace import Workplace
@@ -173,7 +173,7 @@ class Simulation:
         else:
             trainee = self._sized_trainee(workload, rank, recorder)
         replica = trainee.replica
-        assert isinstance(replica, SimulatedReplica | SizedReplicaInTime)
+        assert isinstance(replica, SimulatedReplica)
         replica.workplace = place
         return SimulatedTrainee(**vars(trainee), workplace=place)
 
@@ -190,7 +190,7 @@ class Simulation:
 
     def _sized_trainee(self, workload: Workload, rank: int, recorder: Recorder) -> Trainee:
         settings = self._experiment.training
-        replica: Replica = SizedReplicaInTime(self._profile, self._layout, spans=recorder.spans)
+        replica: Replica = SizedSimulatedReplica(self._profile, self._layout, spans=recorder.spans)
         replica.rank = rank
         return Trainee(
             workload=workload,

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from minga.data.order import Order, Share
 from minga.labour import tell
-from minga.layout import Bucket, Layout
+from minga.layout import Layout
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica
 from minga.shard import Shard
 from minga.simulate.profile import Profile
-from minga.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
+from minga.sliced_optimizer import Piece, SlicedOptimizer
 
 __all__ = ["SizedOrder", "SizedReplica"]
 
 
 class SizedReplica(Replica):
-    """A replica that only has sizes. `compute`: lets the time of a forward and a backward pass go by."""
+    """A replica that only has sizes."""
 
     def __init__(self, profile: Profile, layout: Layout, *, spans: Spans = NO_SPANS) -> None:
         self._begin(spans)
@@ -40,14 +40,8 @@ class SizedReplica(Replica):
     def optimizer_is_adaptive(self) -> bool:
         return self._profile.optimizer.adaptive
 
-    def cut_buckets(self, nbytes: int) -> None:
-        elements = max(1, nbytes // self.gradients.element_size())
-        places = self.layout.places
-        self.buckets = []
-        for index, members in enumerate(self.layout.buckets(elements)):
-            start, stop = places[members.start].start, places[members.stop - 1].stop
-            own = tuple(places[member] for member in members)
-            self.buckets.append(Bucket(index, self.gradients[start:stop], own))
+    def _watch_buckets(self) -> None:
+        """There is no backward pass."""
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         self.bad, self.skipped = None, False
@@ -75,9 +69,6 @@ class SizedReplica(Replica):
             self.applied = self.step
             return
         self.update()
-
-    def shards(self, servers: int) -> list[slice]:
-        return [slice(*cut) for cut in cut_evenly(self.optimizer, self.layout, servers)]
 
     def shard(self, part: slice) -> Shard:
         parameters = self.parameters[part]

@@ -49,6 +49,7 @@ class Task:
                 pass
             finally:
                 self.finished = True
+                engine.forget(self)
 
         self._greenlet = greenlet(body, engine.hub)
 
@@ -86,10 +87,10 @@ class Engine:
         self.now = 0.0
         self.hub = getcurrent()
         self.current: Task | None = None
-        self.events_done = 0
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = itertools.count()
-        self._tasks: list[Task] = []
+        self._tasks: dict[Task, None] = {}
+        """Those that have not ended, in the order in which they began."""
         self._when_owner_changes = when_owner_changes
         self._owner: object = None
 
@@ -102,7 +103,7 @@ class Engine:
     ) -> Task:
         """A task that begins at this time."""
         task = Task(self, function, name, owner, clock, beside=beside)
-        self._tasks.append(task)
+        self._tasks[task] = None
         self.at(max(clock, self.now), task.resume)
         return task
 
@@ -136,11 +137,10 @@ class Engine:
         while events:
             time, _, function, arguments = pop(events)
             self.now = time
-            self.events_done += 1
             function(*arguments)
             if until():
                 return
-        waiting = [task for task in self._tasks if not task.finished and task.waiting_for is not None]
+        waiting = [task for task in self._tasks if task.waiting_for is not None]
         if waiting:
             told = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
             more = f"; and {len(told) - 16} more" if len(told) > 16 else ""
@@ -148,18 +148,17 @@ class Engine:
 
     def kill(self, which: Callable[[Any], bool]) -> None:
         """End the tasks of some owners, from an event."""
-        for task in self._tasks:
-            if not task.finished and task is not self.current and which(task.owner):
+        for task in list(self._tasks):
+            if task is not self.current and which(task.owner):
                 task.kill()
 
     def close(self) -> None:
         """End the tasks that are left."""
-        for task in self._tasks:
-            if not task.finished:
-                task.kill()
+        for task in list(self._tasks):
+            task.kill()
         self._tasks.clear()
         self._events.clear()
 
-    def forget_finished(self) -> None:
-        """Tasks that have ended need no memory."""
-        self._tasks = [task for task in self._tasks if not task.finished]
+    def forget(self, task: Task) -> None:
+        """It has ended."""
+        self._tasks.pop(task, None)
