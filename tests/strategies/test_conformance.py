@@ -48,6 +48,7 @@ TestLocalSqueezed = again("local_squeezed", LocalSGD(period=4, overlap=1, codec=
 TestPostLocal = again("post_local", LocalSGD(period=4, post_local=10))
 TestLocalGrowing = again("local_growing", LocalSGD(period=1, growth=2.0, growth_steps=20))
 TestLocalShrinking = again("local_shrinking", LocalSGD(period=8, growth=0.5, growth_steps=20, overlap=3))
+TestLocalUntilTogether = again("local_until_together", LocalSGD(period=4, growth=0.5, growth_steps=6))
 TestDiLoCo = again("diloco", DiLoCo(period=8))
 TestStreamingDiLoCo = again("diloco_streaming", DiLoCo(period=8, fragments=3, overlap=2, codec=Int8()))
 TestAdaptive = roughly("adaptive", Adaptive())

@@ -107,3 +107,18 @@ def test_another_codec_takes_over_what_the_last_one_left_out() -> None:
     expected = 3 * (noise(0, 0) + noise(1, 0)) / 2
     for anchor in run_threads(2, body):
         torch.testing.assert_close(anchor, expected, rtol=0, atol=0.2)
+
+
+@pytest.mark.parametrize("codec", [Plain(), Int8(), Int8(rounding="nearest", feedback=True), TopK(ratio=0.1)])
+def test_the_first_exchange_may_be_the_last(codec: Codec) -> None:
+    """A training that is shorter than a period: nothing may be owed at its end."""
+
+    def settle_at_once(comm: Transport) -> Tensor:
+        parameters = torch.zeros(LENGTH, dtype=torch.float64)
+        movement = Movement.of(parameters, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
+        parameters += noise(comm.rank, 0)
+        movement.settle(parameters, comm, ring, codec)
+        return parameters
+
+    first, second = run_threads(2, settle_at_once)
+    assert torch.equal(first, second)

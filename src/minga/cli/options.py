@@ -88,7 +88,9 @@ CheckpointsOption = Annotated[
 TransportOption = Annotated[
     str | None,
     typer.Option(
-        "--transport", metavar="NAME", help="tcp: when a node is lost, the others go on. gloo (default): the run ends."
+        "--transport",
+        metavar="NAME",
+        help="tcp (default): when a node is lost, the others go on. gloo (default of native): the run ends.",
     ),
 ]
 MinNodesOption = Annotated[

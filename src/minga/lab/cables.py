@@ -48,6 +48,9 @@ FRAME_BYTES = MTU + 14
 PAYLOAD_BYTES = MTU - 52
 
 _CONGESTION_CONTROL = "cubic"
+# The kernel keeps bursts as times, and TCP reckons with longer headers than there are.
+_ROUNDING, _LONGEST_HEADERS = 100, 321
+_LARGEST_PIECE = 65536
 
 _TUNSETIFF = 0x400454CA
 _TUNSETOFFLOAD = 0x400454D0
@@ -197,7 +200,7 @@ def tbf_rate(bits_per_second: float) -> tuple[int, int, int]:
     link; with less, the kernel's timers can't fill a fast one. The queue is a tenth of a second.
     """
     rate = bits_per_second / 8 * FRAME_BYTES / PAYLOAD_BYTES
-    burst = max(int(rate * 0.001), 2 * FRAME_BYTES)
+    burst = max(int(rate * 0.001), 2 * FRAME_BYTES + _ROUNDING)
     queue = max(int(rate * 0.1), 16 * FRAME_BYTES)
     return int(rate), burst, queue
 
@@ -224,6 +227,17 @@ def shape(
         if bits_per_second is not None:
             rate, burst, queue = tbf_rate(bits_per_second)
             kernel.tc("replace", "tbf", index=index, handle="2:", rate=rate, burst=burst, limit=queue, **parent)
+            kernel.link("set", index=index, gso_max_size=_largest_piece(burst))
         elif change:
+            kernel.link("set", index=index, gso_max_size=_LARGEST_PIECE)
             with contextlib.suppress(NetlinkError):  # there was no limit before either
                 kernel.tc("del", index=index, handle="2:", **parent)
+
+
+def _largest_piece(burst: int) -> int:
+    """What TCP may hand over at once: a larger piece would be cut into packets, each of them with a timer of its own.
+
+    These interrupts take time from whoever computes on the same core, which no network card does.
+    """
+    packets = max(1, (burst - _ROUNDING) // FRAME_BYTES)
+    return min(_LARGEST_PIECE, packets * PAYLOAD_BYTES + _LONGEST_HEADERS)

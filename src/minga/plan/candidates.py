@@ -10,7 +10,7 @@ from minga.codecs import Codec, Plain, Sign, TopK
 from minga.spec import describe
 from minga.strategies import Adaptive, AllReduce, DiLoCo, Gossip, LocalSGD, ParameterServer, Single, Strategy
 
-__all__ = ["Candidate", "candidates_for"]
+__all__ = ["Candidate", "candidates_among_peers", "candidates_for"]
 
 _PERIODS = (4, 8, 16, 32, 64)
 
@@ -86,6 +86,19 @@ def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) ->
     for count in _counts(nodes):
         for spec in _specs(count):
             yield Candidate(Strategy.from_value(spec), count, share(count))
+
+
+def candidates_among_peers(nodes: int) -> list[Candidate]:
+    """Those that all nodes of a running job can take up: with no servers, and exact or close to it.
+
+    Without `overlap`: `adaptive` overlaps too, with what fits the link.
+    """
+    found = [Candidate(Strategy.from_value(spec), nodes, 1) for spec in _specs(nodes)]
+    return [
+        each
+        for each in found
+        if isinstance(each.strategy, Adaptive | AllReduce | LocalSGD) and not getattr(each.strategy, "overlap", 0)
+    ]
 
 
 def _counts(nodes: int) -> list[int]:

@@ -59,12 +59,16 @@ def plan(
     within: float | None = None,
     total_batch: int | None = None,
     candidates: Iterable[Candidate] | None = None,
+    ranks_may_move: bool = True,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plan:
-    """Price all candidates; `within`: only those that take no more seconds, if any does."""
+    """Price all candidates; `within`: only those that take no more seconds, if any does.
+
+    `ranks_may_move`: whether it can still be chosen which node is which rank.
+    """
     epochs = epochs or profile.epochs
     chosen = list(candidates or candidates_for(cluster.nodes, profile.batch, total_batch=total_batch))
-    if cluster.delays:
+    if cluster.delays and ranks_may_move:
         order = nearest_neighbours(cluster.delays)
         chosen = [_placed(candidate, order) for candidate in chosen]
     prices: list[Price] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tomli_w
@@ -17,9 +18,9 @@ __all__ = ["cluster_of", "to_toml"]
 _NO_CABLE = 8e9
 
 
-def cluster_of(links: Links) -> PlannedCluster:
+def cluster_of(links: Links, speeds: Sequence[float] = ()) -> PlannedCluster:
     """What was measured, as a cluster: each host's cable is as fast as its best pair was."""
-    return build(PlannedCluster, _table(links))
+    return build(PlannedCluster, {**_table(links), "speeds": list(speeds)})
 
 
 def to_toml(links: Links) -> str:

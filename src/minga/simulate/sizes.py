@@ -70,6 +70,13 @@ class SizedReplica(Replica):
             return
         self.update()
 
+    def optimizer_state(self) -> list[Piece]:
+        names = ["exp_avg", "exp_avg_sq"] if self.optimizer_is_adaptive else ["momentum_buffer"]
+        if not (self.optimizer_is_adaptive or self._profile.optimizer.momentum):
+            return []
+        values = {name: torch.empty_like(self.parameters) for name in names}
+        return [Piece(0, self.layout.length, values, frozenset(names))]
+
     def shard(self, part: slice) -> Shard:
         parameters = self.parameters[part]
         optimizer = _SizedOptimizer(self.optimizer, part.stop - part.start)

@@ -55,6 +55,7 @@ STRATEGIES: dict[str, Preset] = {
     "gossip": Preset(Gossip),
     "hierarchical": Preset(Hierarchical),
     "adaptive": Preset(Adaptive),
+    "auto": Preset("minga.plan.auto:Auto"),  # which needs the simulator, and that all of these
     "probe": Preset(Probe),
 }
 

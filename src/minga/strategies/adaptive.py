@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minga.codecs import Codec, Half, Int8, Plain, PowerSGD, Sign
-from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier
+from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier, broadcast
 from minga.comm.collectives import direct, ring
 from minga.config import FieldError
 from minga.replica import Replica
@@ -21,12 +21,12 @@ from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
 from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
 
-__all__ = ["Adaptive"]
+__all__ = ["LADDER", "Adaptive"]
 
 _KEY = "adaptive"
 # From the largest to the smallest, about half the bytes each time. Which of them carries most of a movement depends on
 # the optimizer: those of SGD are well told by thin matrices, those of Adam, all of about the same size, by their signs.
-_LADDER: tuple[Codec, ...] = (
+LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(rounding="nearest", feedback=True),
@@ -37,13 +37,15 @@ _LADDER: tuple[Codec, ...] = (
 # first, to find out what kind of movements there are, and seldom later on.
 _IN_A_ROW = 4
 _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
-_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.05
+_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.03
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
 # Work that takes no time at all, as in simulations without a time for it, would be infinitely cheap.
 _LEAST_SECONDS = 1e-9
 # Besides encoding and decoding, the parameters are gone through about so often in an exchange.
 _PASSES = 6
+# Of parameters that all have, so many are enough to time the link.
+_SAMPLE = 1 << 14
 # What is told of the work of an exchange is believed up to here; an interruption would make it many times as long.
 _MOST_LABOUR = 5.0
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
@@ -71,7 +73,7 @@ class Adaptive(Strategy):
 
     overhead: float | None = None
     """The part of computing time that exchanges may take from it; they are spaced out accordingly. By default 0.02, for
-    Adam and its relatives 0.05: they make steps of the same length however noisy gradients are, so their replicas part
+    Adam and its relatives 0.03: they make steps of the same length however noisy gradients are, so their replicas part
     sooner."""
 
     def check(self) -> None:
@@ -85,9 +87,13 @@ class Adaptive(Strategy):
         barrier(comm)
         began = comm.now()
         super().start(replica, comm)
+        sent = replica.parameters
+        if replica.agreed:
+            sent = sent[:_SAMPLE]
+            broadcast(comm, sent)  # what all have already: only to see how long it takes
         barrier(comm)
-        seconds_per_byte = (comm.now() - began) / replica.parameters.nbytes
-        codecs = _LADDER if isinstance(self.codec, Plain) else (self.codec,)
+        seconds_per_byte = (comm.now() - began) / sent.nbytes
+        codecs = LADDER if isinstance(self.codec, Plain) else (self.codec,)
         rungs = [self._rung(codec, replica, comm) for codec in codecs]
         overhead = self.overhead or (_OVERHEAD_OF_ADAM if replica.optimizer_is_adaptive else _OVERHEAD)
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))

@@ -59,7 +59,8 @@ class Strategy(Named, ABC):
 
     def start(self, replica: Replica, comm: Transport) -> None:
         """Before the first step, on every rank; default: everybody takes rank 0's parameters."""
-        broadcast(comm, replica.parameters)
+        if not replica.agreed:
+            broadcast(comm, replica.parameters)
         replica.peers = comm.size
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:

@@ -14,6 +14,7 @@ from minga.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.movement import Movement
+from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["LocalSGD"]
 
@@ -97,7 +98,9 @@ class LocalSGD(Strategy):
     def step(self, replica: Replica, comm: Transport) -> None:
         state: dict[str, Any] = replica.state[_KEY]
         if self._in_step(replica.step):
-            self._leave(replica, comm)
+            if state["movement"] is not None:
+                self._leave(replica, comm)
+                average_optimizers(replica, comm)
             self._together().step(replica, comm)
             replica.heard = None
             state["next"] = replica.step + self.period_at(replica.step)

@@ -14,14 +14,10 @@ from torch import Tensor
 
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
+from minga.comm.probing import usual_cost_of_a_byte
 
 __all__ = ["Conditions", "Rung", "choose", "worth_measuring"]
 
-# What a byte that is sent and one that is received cost on the core that trains, seen in a laboratory on two cores: on
-# a link of 1 Gbit/s, where the kernel moves 64 kB at a time, and on one of 100 Mbit/s, packet by packet. Elsewhere a
-# guess.
-_FAST_SECONDS, _SLOW_SECONDS = 4e-9, 1.2e-8
-_SLOW_LINK = 2e-8
 # What carries nothing at all would be infinitely late.
 _LEAST_FIDELITY = 0.01
 # A change of form costs something too, and estimates are noisy: a new one must be clearly better than the one in use.
@@ -71,7 +67,7 @@ class Rung:
 
     def period(self, conditions: Conditions, overhead: float) -> float:
         """The fewest steps between two exchanges, on average, for which they take no more than their share of time."""
-        byte = _SLOW_SECONDS if conditions.seconds_per_byte > _SLOW_LINK else _FAST_SECONDS
+        byte = usual_cost_of_a_byte(conditions.seconds_per_byte)
         work = conditions.labour * self.work_seconds
         return max(1.0, (work + self.bytes * byte) / (overhead * conditions.step_seconds))
 

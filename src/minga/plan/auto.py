@@ -1,0 +1,212 @@
+"""`auto`: look at computing and at the links, plan, train as planned, and look again when something has changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from minga.codecs import Codec
+from minga.comm import Transport, all_reduce_sum, broadcast
+from minga.comm.probing import probe
+from minga.errors import ProtocolError
+from minga.layout import Bucket
+from minga.memory import Memory
+from minga.plan.candidates import Candidate, candidates_among_peers
+from minga.plan.planner import plan
+from minga.plan.probed import cluster_of
+from minga.plan.self_profile import SelfProfile
+from minga.plan.watch import Watch
+from minga.replica import Replica
+from minga.spec import Named, describe
+from minga.strategies import Adaptive, AllReduce, LocalSGD, Single, Strategy
+from minga.strategies.adaptive import LADDER
+from minga.strategies.optimizer_mean import average_optimizers
+
+__all__ = ["Auto"]
+
+_KEY = "auto"
+# How everybody trains while computing is looked at: alone, and then the mean of all, in 8 bits.
+_ALONE = "local_sgd:period=1000000000,codec=(int8:rounding=nearest,feedback=true)"
+# At least so long after a plan nobody looks again; twice as long each time that it has led to nothing new.
+_PATIENCE = 5.0
+
+
+@dataclass
+class _State:
+    inner: str = ""
+    """The strategy in use."""
+    own: SelfProfile | None = None
+    """While computing is looked at."""
+    watch: Watch | None = None
+    """While it is trained as planned, if that does not follow changes by itself."""
+    patience: float = _PATIENCE
+    memory: Memory | None = field(default=None, repr=False)
+    """Of a checkpoint that is being put back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Strategy):
+    """Plans by itself: looks at computing and at the links for a moment, then trains as is predicted to be best there.
+
+    The first steps are trained alone, to see how long they take on every node; then the links are measured, the first
+    rank simulates what might be best, and all go on with that. Strategies with servers are not among it, since ranks
+    keep their roles; `minga plan` knows them too. When steps become slower or faster than they were, or nodes go and
+    come, this is done anew. What a failing peer does is as with the strategy in use. The run's notes tell what was
+    planned, and when.
+    """
+
+    replicas_differ: ClassVar[bool] = True
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        replica.state[_KEY] = _State()
+        if comm.size == 1:
+            self._begin(replica, comm, Single())
+        else:
+            self._look(replica, comm)
+
+    def _begin(self, replica: Replica, comm: Transport, strategy: Strategy) -> None:
+        state: _State = replica.state[_KEY]
+        state.inner, state.own, state.watch = describe(strategy), None, None
+        replica.state = {_KEY: state}
+        replica.heard = None
+        replica.drop_buckets()
+        strategy.start(replica, comm)
+
+    def _inner(self, replica: Replica) -> Strategy:
+        return _strategy(replica.state[_KEY].inner)
+
+    def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        state: _State = replica.state[_KEY]
+        if state.own is not None:
+            state.own.ready(bucket, comm.now())
+        self._inner(replica).gradient_ready(replica, bucket, comm)
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        state: _State = replica.state[_KEY]
+        began = comm.now()
+        self._inner(replica).step(replica, comm)
+        if state.own is not None:
+            state.own.stepped(began, comm.now())
+            if state.own.complete:
+                self._plan(replica, comm, state)
+        elif state.watch is not None and state.watch.changed(replica.step, comm):
+            self._inner(replica).finish(replica, comm)
+            replica.agreed = True
+            self._look(replica, comm)
+
+    def _look(self, replica: Replica, comm: Transport) -> None:
+        """Everybody trains alone for some steps."""
+        self._begin(replica, comm, _strategy(_ALONE))
+        replica.agreed = False
+        replica.state[_KEY].own = SelfProfile.of(replica, comm.now())
+
+    def _plan(self, replica: Replica, comm: Transport, state: _State) -> None:
+        """Agree on the parameters, measure the links, and go on with what is best on them."""
+        own = state.own
+        assert own is not None
+        self._inner(replica).finish(replica, comm)
+        links = probe(comm, thorough=False)
+        steps = [0.0] * comm.size
+        steps[comm.rank] = own.step_seconds
+        steps = all_reduce_sum(comm, *steps)
+        candidates = candidates_among_peers(comm.size)
+        number = torch.zeros(1, dtype=torch.float64)
+        if comm.rank == 0:
+            profile = own.profile(replica, comm, _codecs(candidates))
+            cluster = cluster_of(links, speeds=[own.step_seconds / seconds for seconds in steps])
+            found = plan(profile, cluster, candidates=candidates, ranks_may_move=False)
+            number[0] = candidates.index(found.best.candidate)
+        broadcast(comm, number)
+        strategy = candidates[int(number)].strategy
+        planned: list[dict[str, Any]] = replica.notes.setdefault("planned", [])
+        again = bool(planned) and planned[-1]["strategy"] == describe(strategy)
+        state.patience = 2 * state.patience if again else _PATIENCE
+        planned.append({"step": replica.step, "strategy": describe(strategy)})
+        if isinstance(strategy, AllReduce):
+            average_optimizers(replica, comm)
+        replica.agreed = True
+        self._begin(replica, comm, strategy)
+        replica.agreed = False
+        if not isinstance(strategy, Adaptive):  # which follows changes by itself, and waits for nobody
+            period = int(getattr(strategy, "period", 1))
+            now = comm.now()
+            state.watch = Watch(began=replica.step, period=period, until=now + state.patience, last=now)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        state: _State = replica.state[_KEY]
+        self._inner(replica).finish(replica, comm)
+        if state.watch is not None:
+            state.watch.hear(comm)
+
+    # --- what the strategy in use does ------------------------------------------------------------------------------
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self._inner(replica).lockstep(replica)
+
+    def exchanges(self, replica: Replica) -> bool:
+        return self._inner(replica).exchanges(replica)
+
+    @contextlib.contextmanager
+    def as_one(self, replica: Replica, together: Transport) -> Iterator[None]:
+        with self._inner(replica).as_one(replica, together):
+            yield
+
+    def contribution(self, replica: Replica) -> Tensor:
+        return self._inner(replica).contribution(replica)
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        state: _State = replica.state[_KEY]
+        self._inner(replica).pause(replica, comm)
+        if state.watch is not None:
+            state.watch.hear(comm)
+
+    def memory(self, replica: Replica) -> Memory:
+        kept = super().memory(replica)
+        return Memory({"inner": replica.state[_KEY].inner, "state": kept.tree}, kept.tensors)
+
+    def _vocabulary(self) -> tuple[dict[str, type[Any]], dict[str, Named]]:
+        kinds, configurations = super()._vocabulary()
+        for strategy in (Adaptive(), AllReduce(), LocalSGD()):
+            more, others = strategy._vocabulary()
+            kinds, configurations = {**more, **kinds}, {**others, **configurations}
+        return kinds, {**configurations, **{describe(codec): codec for codec in _codecs(candidates_among_peers(2))}}
+
+    def recall(self, replica: Replica, memory: Memory) -> None:
+        replica.state[_KEY].memory = memory
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        """Begin with the strategy that was in use, and only then put its memory back."""
+        memory = replica.state[_KEY].memory
+        if memory is not None:
+            replica.agreed = True  # nobody takes the parameters of another: every rank has got its own back
+            self._begin(replica, comm, _known(memory.tree["inner"], comm.size))
+            replica.agreed = False
+            super().recall(replica, Memory(memory.tree["state"], memory.tensors))
+        state: _State = replica.state[_KEY]
+        self._inner(replica).resume(replica, comm)
+        if state.own is not None:  # what was seen so far has the time of another process
+            state.own = SelfProfile.of(replica, comm.now())
+        if state.watch is not None:
+            state.watch.resume(comm.now())
+
+
+def _known(text: Any, nodes: int) -> Strategy:
+    """What a checkpoint says was in use, if it is something that could have been."""
+    if text not in (_ALONE, describe(Single()), *(candidate.name for candidate in candidates_among_peers(nodes))):
+        raise ProtocolError(f"{text!r} is nothing that auto would have chosen")
+    return _strategy(text)
+
+
+@functools.cache
+def _strategy(text: str) -> Strategy:
+    return Strategy.from_value(text)
+
+
+def _codecs(candidates: list[Candidate]) -> list[Codec]:
+    return list(dict.fromkeys([*LADDER, *(candidate.strategy.codec for candidate in candidates)]))

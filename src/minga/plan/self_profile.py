@@ -1,0 +1,134 @@
+"""A profile from the inside: what a strategy can see of computing while it trains."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+
+from minga.codecs import Codec, Plain, Stream
+from minga.comm import Transport
+from minga.layout import Bucket, Place
+from minga.replica import Replica
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
+from minga.spec import describe
+
+__all__ = ["SelfProfile"]
+
+_STEPS, _WARM_UP = 8, 3
+_TRIALS = 3
+_BUCKET_BYTES = 1 << 17
+# Codecs are tried on the first layers, up to about so many numbers.
+_ENOUGH = 2_000_000
+
+
+@dataclass
+class SelfProfile:
+    """Times of some steps that were trained without any exchange."""
+
+    last: float
+    """When the last step ended."""
+    seconds: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+    early: dict[int, list[float]] = field(default_factory=dict)
+    """By number of a bucket: how long before the last one its gradients were there."""
+    now_ready: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, replica: Replica, now: float) -> Self:
+        replica.cut_buckets(_BUCKET_BYTES)
+        return cls(now)
+
+    def ready(self, bucket: Bucket, now: float) -> None:
+        self.now_ready[bucket.index] = now
+
+    def stepped(self, began: float, now: float) -> None:
+        """`began`: when the gradients were there and the update began."""
+        end = max(self.now_ready.values(), default=0.0)
+        for index, moment in self.now_ready.items():
+            self.early.setdefault(index, []).append(end - moment)
+        self.now_ready.clear()
+        self.seconds.append(now - self.last)
+        self.updates.append(now - began)
+        self.last = now
+
+    @property
+    def complete(self) -> bool:
+        return len(self.seconds) >= _STEPS
+
+    @property
+    def step_seconds(self) -> float:
+        return statistics.median(self.seconds[_WARM_UP:])
+
+    def profile(self, replica: Replica, comm: Transport, codecs: Iterable[Codec]) -> Profile:
+        """With one sample in a step, whatever there were: nobody asks for another number of them here."""
+        early = {index: statistics.median(values[_WARM_UP:] or values) for index, values in self.early.items()}
+        backward = max(early.values(), default=0.0)
+        update = statistics.median(self.updates[_WARM_UP:])
+        groups = replica.optimizer.param_groups
+        ready = {
+            place.name: 1 - early.get(bucket.index, 0.0) / backward if backward else 1.0
+            for bucket in replica.buckets
+            for place in bucket.places
+        }
+        trial = _Trial(replica, comm)
+        return Profile(
+            workload="this run",
+            layers=tuple(
+                Layer(name=place.name, shape=tuple(place.shape), ready=ready[place.name])
+                for place in replica.layout.places
+            ),
+            compute=(Compute(batch=1, forward=max(0.0, self.step_seconds - update - backward), backward=backward),),
+            update_seconds=update,
+            samples=1_000_000,
+            batch=1,
+            epochs=1,
+            dtype=str(replica.parameters.dtype).removeprefix("torch."),
+            codecs={describe(codec): trial.cost_of(codec) for codec in codecs if not isinstance(codec, Plain)},
+            optimizer=OptimizerFacts(
+                name=type(replica.optimizer).__name__,
+                adaptive=replica.optimizer_is_adaptive,
+                groups=len(groups),
+                momentum=float(groups[0].get("momentum", 0.0)),
+            ),
+            pass_seconds=trial.seconds_of_a_pass(),
+        )
+
+
+class _Trial:
+    """Codecs on gradients as they are, or the first layers of them, where there are many."""
+
+    def __init__(self, replica: Replica, comm: Transport) -> None:
+        self._comm = comm
+        places: list[Place] = []
+        for place in replica.layout.places:
+            places.append(place)
+            if place.stop >= _ENOUGH:
+                break
+        self._vector = replica.gradients[: places[-1].stop]
+        self._shapes = tuple(replica.layout.shapes(0, places[-1].stop))
+        self._into = torch.empty_like(self._vector)
+        self._scale = replica.layout.length / places[-1].stop
+
+    def cost_of(self, codec: Codec) -> CodecCost:
+        stream, now = Stream(self._shapes), self._comm.now
+        encoding, decoding = [], []
+        for _ in range(_TRIALS):
+            began = now()
+            encoded = codec.encode(self._vector, stream)
+            there = now()
+            codec.decode(encoded, self._into, stream)
+            encoding.append(there - began)
+            decoding.append(now() - there)
+        return CodecCost(encode=self._scale * min(encoding), decode=self._scale * min(decoding))
+
+    def seconds_of_a_pass(self) -> float:
+        seconds = []
+        for _ in range(_TRIALS):
+            began = self._comm.now()
+            self._into.copy_(self._vector)
+            seconds.append(self._comm.now() - began)
+        return self._scale * min(seconds)
