@@ -45,10 +45,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer samples, one bandwidth, once; saved elsewhere")
     parser.add_argument("--workload", choices=list(contest.PROBLEMS), default="fashion-mnist")
     parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--falling", action="store_true", help="only the link that falls; printed, not saved")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
     options = parser.parse_args()
     folder = contest.SCRATCH if options.quick else harness.RESULTS
     note = f"{options.workload}: two nodes, a core each; seconds of training, medians"
+    if options.falling:
+        harness.show(followed(options), note)
+        return
     rows = chosen(options) + ([] if options.quick else followed(options))
     harness.show(rows, note)
     harness.write("automatic", rows, note, folder=folder)

@@ -63,12 +63,24 @@ def test_a_plan_has_an_order_reasons_and_a_command(minga: Minga, profile: Path) 
     assert all(each["why"] for each in result["candidates"])
 
 
+def test_a_plan_for_an_accuracy_trains_the_best_ones_in_virtual_time(minga: Minga, profile: Path) -> None:
+    arguments = ("plan", "digits", "-n", "2", "--bandwidth", "10mbit", "--epochs", "3", "--pilots", "1", "--json")
+    result = json.loads(minga(*arguments, "--target", "0.6", "--profile", str(profile)).stdout)
+    assert {pilot["nodes"] for pilot in result["pilots"]} == {1, 2}
+    first, *_ = result["pilots"]
+    assert first["best"] >= 0.6 and first["seconds"] > 0 and 1 <= first["epochs"] <= 3
+    assert first["strategy"] in result["command"]
+    done = minga(*arguments[:-1], "--target", "0.9999", "--profile", str(profile))
+    assert "not reached" in done.stdout and "more may (--epochs)" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("plan", "digits"), "say what machines there are"),
         (("plan", "digits", "-n", "2", "--minimise", "tiem"), "Did you mean 'time'"),
         (("plan", "digits", "-n", "2", "--within", "soon"), "write it as 90s, 10min or 2h"),
+        (("plan", "digits", "-n", "2", "--target", "90"), "above 0 and at most 1"),
         (("plan", "digits", "--cluster", "nowhere.toml"), "can't read nowhere.toml"),
         (("simulate", "digits", "-n", "2", "--profile", "nowhere.json"), "minga profile WORKLOAD"),
         (("simulate", "digits", "-n", "2", "--change", "10s:h7:lost", "--profile", "PROFILE"), "there are h1 to h2"),

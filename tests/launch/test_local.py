@@ -146,7 +146,12 @@ BROKEN = """
 
 
 def run_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, strategy: str = "ring", **training: object
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    strategy: str = "ring",
+    transport: str | None = None,
+    **training: object,
 ) -> None:
     monkeypatch.setenv("PRETEND", how)
     file = write(tmp_path / "broken.py", BROKEN)
@@ -154,7 +159,7 @@ def run_broken(
         Experiment(
             workload=f"{file}:workload",
             strategy=strategy,
-            cluster=Cluster(nodes=3),
+            cluster=Cluster(nodes=3, transport=transport),  # type: ignore[arg-type]
             training=Training(**training),
             runs=str(tmp_path / "runs"),
         )
@@ -186,7 +191,7 @@ def test_losses_that_are_no_numbers_name_rank_and_step(tmp_path: Path, monkeypat
 @pytest.mark.chaos
 def test_a_worker_that_is_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankFailed, match=r"rank 1 was ended by SIGKILL"):
-        run_broken(tmp_path, monkeypatch, "kill")
+        run_broken(tmp_path, monkeypatch, "kill", transport="gloo")
 
 
 def test_a_model_without_parameters(tmp_path: Path) -> None:

@@ -144,3 +144,4 @@ def test_processes_in_a_real_run(tmp_path: Path) -> None:
     )
     summary = run(experiment)
     assert summary.steps == 40
+    assert summary.planned[0]["step"] == 8

@@ -14,7 +14,7 @@ from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
 from minga.plan.planner import plan
 from minga.plan.pricing import price
-from minga.plan.ring_order import nearest_neighbours
+from minga.plan.ring_order import most_central_first, nearest_neighbours
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.spec import describe
@@ -143,6 +143,19 @@ def test_a_ring_goes_by_the_shortest_ways() -> None:
     order = nearest_neighbours(delays)
     far = sum(delays[a][b] == 0.05 for a, b in zip(order, [*order[1:], order[0]], strict=True))
     assert far == 2 and sorted(order) == list(range(6))
+
+
+def test_servers_live_where_the_others_are_near() -> None:
+    """Node 2 is in the middle: a server beside it answers everybody sooner than one beside node 0."""
+    where = [0.0, 0.04, 0.05, 0.06]
+    delays = tuple(tuple(abs(a - b) for b in where) for a in where)
+    assert most_central_first(delays)[0] in (1, 2)
+    machines = dataclasses.replace(cluster(4, bandwidth="100mbit"), delays=delays)
+    beside = candidate("ps:mode=sync,servers=1,placement=beside", nodes=4)
+    (placed,) = plan(PROFILE, machines, candidates=[beside]).ranked
+    as_numbered = price(beside, PROFILE, machines)
+    assert placed.candidate.order[0] in (1, 2)
+    assert placed.price.step_seconds < as_numbered.step_seconds
 
 
 def test_a_cluster_from_a_file(tmp_path: Path) -> None:

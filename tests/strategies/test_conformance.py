@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minga.codecs import BFloat16, Half, Int8, PowerSGD
+from minga.plan.auto import Auto
 from minga.strategies import (
     STRATEGIES,
     Adaptive,
@@ -54,6 +55,7 @@ TestStreamingDiLoCo = again("diloco_streaming", DiLoCo(period=8, fragments=3, ov
 TestAdaptive = roughly("adaptive", Adaptive())
 TestAdaptiveWithOneCodec = roughly("adaptive_int8", Adaptive(codec=Int8(feedback=True, rounding="nearest")))
 TestAdaptiveWithThinMatrices = roughly("adaptive_power", Adaptive(codec=PowerSGD(rank=1, factors="int8")))
+TestAuto = roughly("auto", Auto())
 TestServer = exactly("ps", ParameterServer())
 TestTwoServers = exactly("ps2", ParameterServer(servers=2))
 TestThreeServers = exactly("ps3", ParameterServer(servers=3))

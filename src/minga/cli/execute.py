@@ -69,6 +69,8 @@ def print_summary(summary: Summary) -> None:
         console.print(f"steps ahead of the slowest worker (how often): {ahead}", highlight=False, soft_wrap=True)
     if summary.switched_after:
         console.print(f"switched from all-reduce to servers after step {summary.switched_after:,}", highlight=False)
+    for plan in summary.planned:
+        console.print(f"planned after step {plan['step']:,}: {plan['strategy']}", highlight=False)
     console.print(f"everything is in {summary.run}", highlight=False, soft_wrap=True)
 
 

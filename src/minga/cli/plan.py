@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +16,8 @@ from minga.cli.simulate import ProfileOption, profile_for
 
 if TYPE_CHECKING:
     from minga.plan.cluster import PlannedCluster
+    from minga.plan.pilot import Reached
     from minga.plan.planner import Goal, Plan, Planned
-    from minga.simulate.profile import Profile
 
 __all__ = ["register"]
 
@@ -38,6 +39,11 @@ def plan(
     bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Of their links: 10mbit, 1gbit.")] = None,
     delay: Annotated[str | None, typer.Option(metavar="TIME", help="One way between them: 5ms.")] = None,
     minimise: Annotated[str, typer.Option("--minimise", metavar="WHAT", help="time, bytes, energy or cost.")] = "time",
+    target: Annotated[
+        float | None,
+        typer.Option("--target", metavar="ACCURACY", help="Such as 0.9: train the best in virtual time until then."),
+    ] = None,
+    pilots: Annotated[int, typer.Option("--pilots", metavar="N", help="With --target: how many are trained.")] = 3,
     within: Annotated[
         str | None, typer.Option("--within", metavar="TIME", help="No longer than this: 10min, 90s.")
     ] = None,
@@ -57,11 +63,14 @@ def plan(
 
       minga plan my.py:workload --cluster cluster.toml --minimise cost --within 10min
 
+      minga plan digits --nodes 2 --bandwidth 30mbit --target 0.95
+
       minga plan digits --nodes 16 --bandwidth 100mbit --delay 10ms --json
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from minga.errors import ConfigError, unknown
+    from minga.plan.planner import pilot_runs
     from minga.plan.planner import plan as planned
 
     if minimise not in GOALS:
@@ -70,6 +79,10 @@ def plan(
         raise ConfigError(f"--epochs should be at least 1, not {epochs}")
     if top < 1:
         raise ConfigError(f"--top should be at least 1, not {top}")
+    if target is not None and not 0 < target <= 1:
+        raise ConfigError(f"--target should be an accuracy above 0 and at most 1, such as 0.9, not {target:g}")
+    if pilots < 1:
+        raise ConfigError(f"--pilots should be at least 1, not {pilots}")
     machines = _cluster(cluster, nodes, bandwidth, delay)
     limit = _seconds(within) if within is not None else None
     measured = profile_for(workload, data, profile, Path(runs or "runs"))
@@ -86,11 +99,28 @@ def plan(
             total_batch=total_batch,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
-    command = _command(workload, found.best, epochs, total_batch, data)
+        flown: list[tuple[Planned, Reached]] = []
+        if target is not None:
+            task = bar.add_task(f"training in virtual time until {target:g}", total=None)
+            flown = pilot_runs(
+                found,
+                measured,
+                machines,
+                target=target,
+                pilots=pilots,
+                total_batch=total_batch,
+                data=data,
+                progress=lambda done, of: bar.update(task, completed=done, total=of),
+            )
+    best = flown[0][0] if flown and flown[0][1].seconds is not None else found.best
+    command = _command(workload, best, epochs, total_batch, data)
     if as_json:
-        print(json.dumps(_table(found, command)))
+        print(json.dumps(_table(found, command) | _pilot_table(target, flown)))
         return
-    _show(found, measured, machines, command, top, limit)
+    _show(found, machines, top, limit)
+    if target is not None:
+        _show_pilots(target, flown)
+    Console().print(f"run it: [bold]{command}[/]", highlight=False, soft_wrap=True)
 
 
 def _cluster(path: Path | None, nodes: int | None, bandwidth: str | None, delay: str | None) -> PlannedCluster:
@@ -169,7 +199,31 @@ def _table(found: Plan, command: str) -> dict[str, Any]:
     }
 
 
-def _show(found: Plan, profile: Profile, machines: PlannedCluster, command: str, top: int, limit: float | None) -> None:
+def _pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> dict[str, Any]:
+    if target is None:
+        return {}
+    rows = [
+        {"strategy": each.candidate.name, "nodes": each.candidate.nodes, **dataclasses.asdict(reached)}
+        for each, reached in flown
+    ]
+    return {"target": target, "pilots": rows}
+
+
+def _show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
+    from minga.report.numbers import duration
+
+    table = Table("", "trained in virtual time", "nodes", f"time to {target:g}", "epochs", "best accuracy", box=None)
+    for place, (each, reached) in enumerate(flown, start=1):
+        when = "not reached" if reached.seconds is None else duration(reached.seconds)
+        epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
+        table.add_row(f"{place}", each.candidate.name, str(each.candidate.nodes), when, epochs, f"{reached.best:.3f}")
+    console = Console()
+    console.print(table)
+    if all(reached.seconds is None for _, reached in flown):
+        console.print("None of them reaches it in these epochs; more may (--epochs).", style="yellow", highlight=False)
+
+
+def _show(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
     from minga.report.numbers import duration, size
 
     console = Console()
@@ -210,4 +264,3 @@ def _show(found: Plan, profile: Profile, machines: PlannedCluster, command: str,
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"run it: [bold]{command}[/]", highlight=False, soft_wrap=True)

@@ -99,7 +99,7 @@ def train(
 
       minga train experiment.toml --set training.seed=3 --json
 
-      minga train digits --nodes 4 --transport tcp --heartbeat-timeout 3s
+      minga train digits --nodes 4 --strategy ring --heartbeat-timeout 3s
 
       minga train digits --listen 10.0.0.1:29600 --expect 4 --min-nodes 2
 

@@ -119,7 +119,7 @@ class Building:
         switch.ask("join_bridge", name=name, bridge=bridge)
         host.ask("cut_segments", name="eth0", cut=bool(link.loss))
         self._shape(host, "eth0", link.bandwidth_up, link)
-        self._shape(switch, name, link.bandwidth_down, None)
+        self._shape(switch, name, link.bandwidth_down, None, behind=True)
 
     def _join_sites(self, between: Link) -> None:
         switch = self._agents["switch"]
@@ -135,13 +135,20 @@ class Building:
         self._shape(switch, "to-site1", between.bandwidth_down, between)
 
     def _shape(
-        self, agent: Agent, interface: str, rate: float | None, delaying: Link | None, *, change: bool = False
+        self,
+        agent: Agent,
+        interface: str,
+        rate: float | None,
+        delaying: Link | None,
+        *,
+        behind: bool = False,
+        change: bool = False,
     ) -> None:
         netem = None
         if delaying is not None and self.emulation == "netem":  # also with zeros, so that they can be changed later
             netem = {"delay": delaying.delay, "jitter": delaying.jitter, "loss": delaying.loss}
         if rate is not None or netem is not None or change:
-            agent.ask("shape", name=interface, bits_per_second=rate, netem=netem, change=change)
+            agent.ask("shape", name=interface, bits_per_second=rate, netem=netem, behind=behind, change=change)
 
     def _start_relay(self) -> None:
         ours, theirs = channel.pair()
@@ -183,7 +190,7 @@ class Building:
         if not self._network.between.loss:
             self._agents[host].ask("cut_segments", name="eth0", cut=bool(link.loss))
         self._shape(self._agents[host], "eth0", link.bandwidth_up, link, change=True)
-        self._shape(self._agents["switch"], host, link.bandwidth_down, None, change=True)
+        self._shape(self._agents["switch"], host, link.bandwidth_down, None, behind=True, change=True)
         if host in self._delayed and self._relay is not None:
             values = {"delay": link.delay, "jitter": link.jitter, "loss": link.loss}
             channel.send(self._relay[1], {"direction": self._delayed[host], **values})

@@ -51,6 +51,8 @@ _CONGESTION_CONTROL = "cubic"
 # The kernel keeps bursts as times, and TCP reckons with longer headers than there are.
 _ROUNDING, _LONGEST_HEADERS = 100, 321
 _LARGEST_PIECE = 65536
+# The second limit on a way has room for what the first lets through at once, or each piece would wait twice.
+_BEHIND = 3
 
 _TUNSETIFF = 0x400454CA
 _TUNSETOFFLOAD = 0x400454D0
@@ -196,19 +198,28 @@ def has_netem() -> bool:
 def tbf_rate(bits_per_second: float) -> tuple[int, int, int]:
     """Bytes per second, burst and queue of the token bucket that lets TCP carry this much payload.
 
-    The burst is a millisecond's worth or two packets: with more, small messages would travel for nothing on a slow
-    link; with less, the kernel's timers can't fill a fast one. The queue is a tenth of a second.
+    The burst is a millisecond's worth or four packets: with more, small messages would travel for nothing on a slow
+    link; with less, the kernel's timers can't fill a fast one, and on a slow one take time from those who compute. The
+    queue is a tenth of a second.
     """
     rate = bits_per_second / 8 * FRAME_BYTES / PAYLOAD_BYTES
-    burst = max(int(rate * 0.001), 2 * FRAME_BYTES + _ROUNDING)
+    burst = max(int(rate * 0.001), 4 * FRAME_BYTES + _ROUNDING)
     queue = max(int(rate * 0.1), 16 * FRAME_BYTES)
     return int(rate), burst, queue
 
 
 def shape(
-    name: str, bits_per_second: float | None, *, netem: dict[str, float] | None = None, change: bool = False
+    name: str,
+    bits_per_second: float | None,
+    *,
+    netem: dict[str, float] | None = None,
+    behind: bool = False,
+    change: bool = False,
 ) -> None:
-    """Limit what leaves through an interface; where the kernel can, also delay and lose it (times in seconds)."""
+    """Limit what leaves through an interface; where the kernel can, also delay and lose it (times in seconds).
+
+    `behind`: what comes here has passed another limit already, and may come in its bursts.
+    """
     with _netlink() as kernel:
         index = _index(kernel, name)
         parent: dict[str, Any] = {"parent": _ROOT}
@@ -226,6 +237,7 @@ def shape(
             parent = {"parent": "1:1"}
         if bits_per_second is not None:
             rate, burst, queue = tbf_rate(bits_per_second)
+            burst *= _BEHIND if behind else 1
             kernel.tc("replace", "tbf", index=index, handle="2:", rate=rate, burst=burst, limit=queue, **parent)
             kernel.link("set", index=index, gso_max_size=_largest_piece(burst))
         elif change:

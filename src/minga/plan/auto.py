@@ -65,6 +65,7 @@ class Auto(Strategy):
 
     def start(self, replica: Replica, comm: Transport) -> None:
         replica.state[_KEY] = _State()
+        replica.agreed = False  # also if a peer was lost just when it was not
         if comm.size == 1:
             self._begin(replica, comm, Single())
         else:

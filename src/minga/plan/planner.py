@@ -9,12 +9,13 @@ from typing import Literal
 from minga.errors import MingaError
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import PlannedCluster
+from minga.plan.pilot import Reached, fly
 from minga.plan.pricing import Price, price
-from minga.plan.ring_order import nearest_neighbours
+from minga.plan.ring_order import most_central_first, nearest_neighbours
 from minga.plan.why import why
 from minga.simulate.profile import Profile
 
-__all__ = ["Goal", "Plan", "Planned", "plan"]
+__all__ = ["Goal", "Plan", "Planned", "pilot_runs", "plan"]
 
 Goal = Literal["time", "bytes", "energy", "cost"]
 
@@ -69,8 +70,8 @@ def plan(
     epochs = epochs or profile.epochs
     chosen = list(candidates or candidates_for(cluster.nodes, profile.batch, total_batch=total_batch))
     if cluster.delays and ranks_may_move:
-        order = nearest_neighbours(cluster.delays)
-        chosen = [_placed(candidate, order) for candidate in chosen]
+        ring, centre = nearest_neighbours(cluster.delays), most_central_first(cluster.delays)
+        chosen = [_placed(each, centre if each.strategy.servers_beside_workers else ring) for each in chosen]
     prices: list[Price] = []
     for number, candidate in enumerate(chosen):
         progress(number, len(chosen))
@@ -99,3 +100,28 @@ def _placed(candidate: Candidate, order: tuple[int, ...]) -> Candidate:
     if candidate.nodes != len(order):
         return candidate
     return Candidate(candidate.strategy, candidate.nodes, candidate.batch, order)
+
+
+def pilot_runs(
+    found: Plan,
+    profile: Profile,
+    cluster: PlannedCluster,
+    *,
+    target: float,
+    pilots: int,
+    total_batch: int | None = None,
+    data: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[tuple[Planned, Reached]]:
+    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy first, and when."""
+    chosen = list(found.ranked[:pilots])
+    chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1]
+    flown = []
+    for number, each in enumerate(chosen):
+        progress(number, len(chosen))
+        reached = fly(
+            each.candidate, profile, cluster, target=target, epochs=found.epochs, total_batch=total_batch, data=data
+        )
+        flown.append((each, reached))
+    progress(len(chosen), len(chosen))
+    return sorted(flown, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0, -pair[1].best))

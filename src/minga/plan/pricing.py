@@ -8,10 +8,10 @@ from minga.experiment import Cluster, Experiment, Training
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.simulate.profile import Profile
-from minga.simulate.simulation import Simulation
+from minga.simulate.simulation import Mode, Simulation
 from minga.strategies import Adaptive, ParameterServer
 
-__all__ = ["Price", "price"]
+__all__ = ["Price", "price", "simulation_of"]
 
 # Whole periods that are simulated: one until everything is in its stride, and some that are looked at.
 _PERIODS = 3
@@ -57,12 +57,7 @@ def price(candidate: Candidate, profile: Profile, cluster: PlannedCluster, *, va
         cluster=Cluster(nodes=candidate.nodes),
         training=Training(steps=_steps(candidate), batch=candidate.batch, evaluate_every=0),
     )
-    wires = cluster.wires(experiment.hosts, candidate.order)
-    simulation = Simulation(experiment, profile, wires, mode="sizes", varied=varied)
-    for host in simulation.world.hosts[: candidate.nodes]:
-        place = candidate.order[host.number] if candidate.order else host.number
-        host.speed *= cluster.speed_of(place)
-    ranks = simulation.run()
+    ranks = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied).run()
     first = max(1, _steps(candidate) // _PERIODS) - 1
     workers = ranks[: candidate.nodes]
     steps = [(rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) for rank in workers]
@@ -92,6 +87,24 @@ def price(candidate: Candidate, profile: Profile, cluster: PlannedCluster, *, va
         joules_per_epoch=watts * epoch,
         cost_per_epoch=hosts * cluster.price_per_hour * epoch / 3600,
     )
+
+
+def simulation_of(
+    candidate: Candidate,
+    experiment: Experiment,
+    profile: Profile,
+    cluster: PlannedCluster,
+    *,
+    mode: Mode,
+    varied: bool = True,
+) -> Simulation:
+    """An experiment with a candidate, on the nodes and cables of a cluster."""
+    wires = cluster.wires(experiment.hosts, candidate.order)
+    simulation = Simulation(experiment, profile, wires, mode=mode, varied=varied)
+    for host in simulation.world.hosts[: candidate.nodes]:
+        place = candidate.order[host.number] if candidate.order else host.number
+        host.speed *= cluster.speed_of(place)
+    return simulation
 
 
 def _steps(candidate: Candidate) -> int:

@@ -1,10 +1,10 @@
-"""Which node should be next to which in a ring, by measured delays."""
+"""Which node should be which rank, by measured delays: neighbours in a ring, and where servers live."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["nearest_neighbours"]
+__all__ = ["most_central_first", "nearest_neighbours"]
 
 
 def nearest_neighbours(delays: Sequence[Sequence[float]]) -> tuple[int, ...]:
@@ -24,6 +24,16 @@ def nearest_neighbours(delays: Sequence[Sequence[float]]) -> tuple[int, ...]:
             best = order
     at = best.index(min(best))
     return tuple(best[at:] + best[:at])
+
+
+def most_central_first(delays: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """An order of nodes for servers beside the first of them: those first that the others are nearest to."""
+    nodes = range(len(delays))
+
+    def distance(node: int) -> float:
+        return sum(delays[node][other] + delays[other][node] for other in nodes)
+
+    return tuple(sorted(nodes, key=lambda node: (distance(node), node)))
 
 
 def _improved(order: list[int], delays: Sequence[Sequence[float]]) -> list[int]:

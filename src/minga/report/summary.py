@@ -91,6 +91,8 @@ class Summary:
     """Of all evaluations, which are not in `seconds`."""
     changes: list[str] = field(default_factory=list)
     """Who has gone and come on the way, in words."""
+    planned: list[dict[str, Any]] = field(default_factory=list)
+    """`auto`: after which step it went on with which strategy."""
     energy: Energy | None = None
     """Of training; it says whether it is an estimate."""
     energy_delay_product: float | None = None
@@ -117,6 +119,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
     first = sorted(ranks, key=lambda state: state.rank != follower.leader)
     training_loss = next((state.loss for state in first if state.loss is not None), None)
     switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
+    planned = [end["notes"]["planned"] for end in ended if "planned" in end["notes"]]
     energy = energy_of_run(run, ranks)
     network = _network(run)
     return Summary(
@@ -141,6 +144,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         staleness=_histogram("staleness", ended),
         updates_behind=_histogram("updates_behind", ended),
         switched_after=max(switched, default=None),
+        planned=planned[0] if planned else [],
         ranks=[
             RankSummary(
                 rank=state.rank,
