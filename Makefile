@@ -19,7 +19,7 @@ check: environment  ## style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about 20 minutes)
+bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about half an hour)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/single_overhead.py
 	$(BIN)/python benchmarks/measuring_overhead.py
@@ -30,6 +30,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/asynchronous.py
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/server_log.py
+	$(BIN)/python benchmarks/overlap.py
 
 chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results

@@ -88,6 +88,18 @@ def test_going_on_gives_the_same_bits(tmp_path: Path, strategy: str, optimizer: 
     assert resumed[0].order.progress == kept[0].order.progress
 
 
+@pytest.mark.parametrize("step", [7, 14, 28])
+def test_auto_goes_on_while_it_looks_and_after_it_has_planned(tmp_path: Path, step: int) -> None:
+    """What it chooses depends on the time that things take, so bits may be others; replicas agree all the same."""
+    experiment, workload = experiment_of("auto", 3), blobs(optimizer=adam)
+    kept = train_with_checkpoints(tmp_path, experiment, workload)
+    resumed = train_with_checkpoints(tmp_path, experiment, workload, resume=f"step-{step:08}")
+    for trainees in (kept, resumed):
+        assert all(torch.equal(each.replica.parameters, trainees[0].replica.parameters) for each in trainees)
+    assert resumed[0].replica.step == 30
+    assert bool(torch.isfinite(resumed[0].replica.parameters).all())
+
+
 INTERRUPTED = [
     ("ring", sgd_with_momentum),
     ("ring", adam),

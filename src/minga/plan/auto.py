@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from minga.codecs import Codec
+from minga.codecs import Codec, Int8
 from minga.comm import Transport, all_reduce_sum, broadcast
 from minga.comm.probing import probe
 from minga.errors import ProtocolError
@@ -32,7 +32,7 @@ __all__ = ["Auto"]
 
 _KEY = "auto"
 # How everybody trains while computing is looked at: alone, and then the mean of all, in 8 bits.
-_ALONE = "local_sgd:period=1000000000,codec=(int8:rounding=nearest,feedback=true)"
+_ALONE = LocalSGD(period=1_000_000_000, codec=Int8(rounding="nearest", feedback=True))
 # At least so long after a plan nobody looks again; twice as long each time that it has led to nothing new.
 _PATIENCE = 5.0
 
@@ -103,7 +103,7 @@ class Auto(Strategy):
 
     def _look(self, replica: Replica, comm: Transport) -> None:
         """Everybody trains alone for some steps."""
-        self._begin(replica, comm, _strategy(_ALONE))
+        self._begin(replica, comm, _ALONE)
         replica.agreed = False
         replica.state[_KEY].own = SelfProfile.of(replica, comm.now())
 
@@ -199,7 +199,8 @@ class Auto(Strategy):
 
 def _known(text: Any, nodes: int) -> Strategy:
     """What a checkpoint says was in use, if it is something that could have been."""
-    if text not in (_ALONE, describe(Single()), *(candidate.name for candidate in candidates_among_peers(nodes))):
+    possible = [_ALONE, Single(), *(candidate.strategy for candidate in candidates_among_peers(nodes))]
+    if text not in map(describe, possible):
         raise ProtocolError(f"{text!r} is nothing that auto would have chosen")
     return _strategy(text)
 
