@@ -294,6 +294,10 @@ class Replica:
         """Momentum and the like of all that this rank holds: of the whole vector, or of the part that it serves."""
         return self._whole.state() if self.served is None else self.served.optimizer_state()
 
+    def forget_optimizer(self) -> None:
+        """As if there had been no update yet."""
+        self._whole.forget()
+
     def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
         """Go on with such a state; what is of a part only is for the shard that will be made of that part."""
         self._whole.restore(pieces)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from minga.comm import Transport, all_reduce_mean
+from minga.comm import Transport, all_reduce_mean, all_reduce_sum
 from minga.replica import Replica
 
 __all__ = ["average_optimizers"]
 
 
 def average_optimizers(replica: Replica, comm: Transport) -> None:
-    """Everybody's optimizer goes on from the mean of what all remember; on all ranks, each of which has stepped."""
-    if comm.size > 1:
-        for piece in replica.optimizer_state():
-            for tensor in piece.tensors():
-                all_reduce_mean(comm, tensor)
+    """Everybody's optimizer goes on from the mean of what all of them remember.
+
+    If some remember nothing, since they have had no samples yet, all begin anew.
+    """
+    if comm.size == 1:
+        return
+    tensors = [tensor for piece in replica.optimizer_state() for tensor in piece.tensors()]
+    mean, square = (value / comm.size for value in all_reduce_sum(comm, len(tensors), len(tensors) ** 2))
+    if square != mean**2:
+        replica.forget_optimizer()
+        return
+    for tensor in tensors:
+        all_reduce_mean(comm, tensor)
