@@ -83,6 +83,7 @@ def test_a_fast_link_is_used_in_every_step(profile: Profile) -> None:
 
 def test_on_a_slow_link_nobody_waits(profile: Profile) -> None:
     simulation = simulated(profile, 80, Network(bandwidth="10mbit"))
+    assert plans_of(simulation)[0]["strategy"] == "adaptive"
     compute = profile.compute_of(10).seconds + profile.update_seconds
     ends = simulation.ends  # type: ignore[attr-defined]
     assert (ends[-1] - ends[20]) / (len(ends) - 21) < 1.15 * compute

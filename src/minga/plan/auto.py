@@ -26,6 +26,7 @@ from minga.replica import Replica
 from minga.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, LocalSGD, Single, Strategy
 from minga.strategies.adaptive import LADDER
+from minga.strategies.movement import LAST
 from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["Auto"]
@@ -211,4 +212,4 @@ def _strategy(text: str) -> Strategy:
 
 
 def _codecs(candidates: list[Candidate]) -> list[Codec]:
-    return list(dict.fromkeys([*LADDER, *(candidate.strategy.codec for candidate in candidates)]))
+    return list(dict.fromkeys([*LADDER, LAST, *(candidate.strategy.codec for candidate in candidates)]))

@@ -89,15 +89,16 @@ def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) ->
 
 
 def candidates_among_peers(nodes: int) -> list[Candidate]:
-    """Those that all nodes of a running job can take up: with no servers, and exact or close to it.
+    """Those that all nodes of a running job can take up without a word from people: no servers, and little to lose.
 
-    Without `overlap`: `adaptive` overlaps too, with what fits the link.
+    All-reduce, also in forms that were found to learn as much, and `adaptive`, which has an accuracy budget. Long local
+    periods and sparse gradients are for people who have tried them.
     """
     found = [Candidate(Strategy.from_value(spec), nodes, 1) for spec in _specs(nodes)]
     return [
         each
         for each in found
-        if isinstance(each.strategy, Adaptive | AllReduce | LocalSGD) and not getattr(each.strategy, "overlap", 0)
+        if isinstance(each.strategy, Adaptive | AllReduce) and not isinstance(each.strategy.codec, TopK)
     ]
 
 

@@ -40,7 +40,7 @@ _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
 _OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.04
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
-# Work that takes no time at all, as in simulations without a time for it, would be infinitely cheap.
+# Work or steps that take no time at all, as in simulations without a time for them, would be infinitely cheap.
 _LEAST_SECONDS = 1e-9
 # Besides encoding and decoding, the parameters are gone through about so often in an exchange.
 _PASSES = 6
@@ -165,7 +165,7 @@ class Adaptive(Strategy):
         pilot.all_finished = finished == 1.0
         for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
             rung.fidelity = fidelity
-        pilot.learn(Conditions(step, byte, hop, labour), self.budget)
+        pilot.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop, labour), self.budget)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""

@@ -20,13 +20,13 @@ from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport, all_reduce_mean
 from minga.comm.collectives import Averaging, Collective
 
-__all__ = ["Movement", "Outer"]
+__all__ = ["LAST", "Movement", "Outer"]
 
 Outer = Callable[[Tensor], Tensor]
 """Turns the replicas' mean movement into the movement of the point where they agree."""
 
 # The last exchange must leave nothing out that matters, yet not take longer than many of those before it.
-_LAST = Int8(rounding="nearest")
+LAST = Int8(rounding="nearest")
 
 
 @dataclass
@@ -158,4 +158,4 @@ class Movement:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(parameters)
         owing = codec.biased or getattr(codec, "feedback", False) or self.stream.residual is not None
-        self.average(parameters, comm, collective, _LAST if owing else codec)
+        self.average(parameters, comm, collective, LAST if owing else codec)
