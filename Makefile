@@ -31,6 +31,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/server_log.py
 	$(BIN)/python benchmarks/overlap.py
+	$(BIN)/python benchmarks/checkpoint_cost.py
 
 chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import tempfile
@@ -94,7 +95,7 @@ def write(
     """Write the result file."""
     folder.mkdir(exist_ok=True, parents=True)
     content = {
-        "command": f"python benchmarks/{script or name}.py",
+        "command": shlex.join(["python", f"benchmarks/{script or name}.py", *sys.argv[1:]]),
         "note": note,
         "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
         "rows": list(rows),

@@ -186,24 +186,31 @@ def draw_never_slower(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def draw_predictions(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Predicted over measured step times, with the band in which predictions should be."""
+    """Predicted over measured step times, and below how far they are off; with the band in which they should be."""
     plt = _plot()
     names = list(dict.fromkeys(row["strategy"] for row in rows))
     markers = dict(zip(dict.fromkeys(row["workload"] for row in rows), "o^sD", strict=False))
-    figure, axes = plt.subplots(figsize=(6.6, 5.2), layout="constrained")
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(6.8, 7.0), layout="constrained", sharex=True, height_ratios=[2.2, 1]
+    )
     times = [row[each] for row in rows for each in ("measured, ms", "predicted, ms")]
     ends = [0.8 * min(times), 1.25 * max(times)]
-    axes.plot(ends, ends, color=INK, linewidth=1)
-    axes.fill_between(ends, [0.85 * end for end in ends], [1.15 * end for end in ends], color=QUIET, alpha=0.15, lw=0)
+    above.plot(ends, ends, color=INK, linewidth=1)
+    above.fill_between(ends, [0.85 * end for end in ends], [1.15 * end for end in ends], color=QUIET, alpha=0.15, lw=0)
+    below.axhline(0, color=INK, linewidth=1)
+    below.axhspan(-15, 15, color=QUIET, alpha=0.15, lw=0)
     palette = (*OURS, "#e09f3e", "#777777", "#333333", "#9c6644")
     for row in rows:
-        colour = palette[names.index(row["strategy"]) % len(palette)]
-        axes.plot(row["measured, ms"], row["predicted, ms"], markers[row["workload"]], ms=5, color=colour, alpha=0.8)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms a step", ylabel="predicted, ms")
+        colour, marker = palette[names.index(row["strategy"]) % len(palette)], markers[row["workload"]]
+        above.plot(row["measured, ms"], row["predicted, ms"], marker, ms=5, color=colour, alpha=0.8)
+        below.plot(row["measured, ms"], 100 * row["error"], marker, ms=5, color=colour, alpha=0.8)
+    above.set(xscale="log", yscale="log", xlim=ends, ylim=ends, ylabel="predicted, ms a step")
+    below.set(xlabel="measured, ms a step", ylabel="error, %")
     handles = [plt.Line2D([], [], marker="o", ls="", color=palette[i % len(palette)]) for i in range(len(names))]
     handles += [plt.Line2D([], [], marker=marker, ls="", color=INK) for marker in markers.values()]
-    axes.legend(handles, [*names, *markers], frameon=False, fontsize=8, loc="upper left")
-    axes.grid(alpha=0.25)
+    above.legend(handles, [*names, *markers], frameon=False, fontsize=8, loc="upper left")
+    for axes in (above, below):
+        axes.grid(alpha=0.25)
     _save(plt, figure, path)
 
 

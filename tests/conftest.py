@@ -6,9 +6,11 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for child processes too: several ranks share two cores here
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import psutil
@@ -56,3 +58,17 @@ def labs_possible() -> None:
         check_rights()
     except LabError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 1 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)

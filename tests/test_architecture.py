@@ -74,7 +74,7 @@ ALLOWED = {
     "data": {"errors"},
     "units": {"errors"},
     "network": {"config", "units"},
-    "lab": {"config", "errors", "measure", "network"},
+    "lab": {"config", "errors", "measure", "network", "units"},
     "workloads": {"data", "errors", "workload"},
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},

@@ -16,13 +16,13 @@ from minga.codecs import CODECS
 from minga.config import FieldError, build, fields_of
 from minga.errors import ConfigError
 from minga.experiment import Cluster, Experiment, Training, load, with_overrides
-from minga.strategies import AllReduce, ParameterServer, Single, Strategy
+from minga.strategies import Adaptive, AllReduce, ParameterServer, Single, Strategy
 
 # --- what an experiment means ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nodes", "meant"), [(1, Single()), (2, AllReduce())])
-def test_without_a_strategy_one_node_is_alone_and_several_average_gradients(nodes: int, meant: Strategy) -> None:
+@pytest.mark.parametrize(("nodes", "meant"), [(1, Single()), (2, Adaptive())])
+def test_without_a_strategy_one_node_is_alone_and_several_adapt_to_their_links(nodes: int, meant: Strategy) -> None:
     experiment = Experiment(workload="digits", cluster=Cluster(nodes=nodes))
     assert experiment.strategy is None
     assert experiment.chosen_strategy == meant

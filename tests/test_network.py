@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def test_sites() -> None:
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"bandwidth": 10}, "bandwidth"),
-        ({"up": 1e12}, "up"),
+        ({"bandwidth": 0}, "bandwidth"),
+        ({"up": math.inf}, "up"),
         ({"delay": -1}, "delay"),
         ({"delay": 0.001, "jitter": 0.002}, "jitter"),
         ({"loss": 1}, "loss"),

@@ -12,7 +12,8 @@
         ├── PeerLost                 another rank went away
         │   ├── PeerTimeout          another rank did not answer before the deadline
         │   │   └── Deadlock             in a simulation, nobody can go on
-        │   └── PeerWrong            another rank sent what can't be
+        │   ├── PeerWrong            another rank sent what can't be
+        │   └── LeftBehind           the others do without this process
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
         ├── LabError                 no lab can be made here, or one is gone
@@ -36,6 +37,7 @@ __all__ = [
     "Deadlock",
     "DivergedError",
     "LabError",
+    "LeftBehind",
     "MingaError",
     "PeerLost",
     "PeerTimeout",
@@ -115,6 +117,10 @@ class ProtocolError(RunError):
 
 class Refused(RunError):
     """The coordinator does not let this process take part (any more); the message is its reason."""
+
+
+class LeftBehind(PeerLost):
+    """The others go on without this process, or have come to the end, and it can't come back to them."""
 
 
 class RankFailed(RunError):

@@ -26,7 +26,7 @@ from minga.config import Config, FieldError
 from minga.errors import ConfigError
 from minga.network import Network
 from minga.spec import Named, describe
-from minga.strategies import AllReduce, Single, Strategy
+from minga.strategies import Adaptive, AllReduce, Single, Strategy
 from minga.toml_files import load_config
 
 __all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
@@ -224,7 +224,7 @@ class Experiment(Config):
     """A built-in workload's name, or file.py:name."""
 
     strategy: Strategy | None = None
-    """How replicas exchange what they learn (default: single on one node, native all-reduce on several)."""
+    """How replicas exchange what they learn (default: single on one node, adaptive on several, native on GPUs)."""
 
     data: str | None = None
     """The directory with data sets (default: the environment variable MINGA_DATA)."""
@@ -271,7 +271,10 @@ class Experiment(Config):
         """The strategy, or the one that is meant where none is given."""
         if self.strategy is not None:
             return self.strategy
-        return Single() if self.cluster.nodes == 1 else AllReduce()
+        if self.cluster.nodes == 1:
+            return Single()
+        # On GPUs, links are those of a data centre, and NCCL's all-reduce uses them best.
+        return AllReduce() if self.cluster.device == "cuda" else Adaptive()
 
     @property
     def ranks(self) -> int:

@@ -17,7 +17,10 @@ from minga.errors import ConfigError, RunError
 from minga.experiment import Experiment
 from minga.spec import describe
 
-__all__ = ["alone_in", "event_file", "log_file", "make_run_directory", "save_model", "server_folder"]
+__all__ = ["SIMULATED", "alone_in", "event_file", "log_file", "make_run_directory", "save_model", "server_folder"]
+
+SIMULATED = "simulated.json"
+"""Is there if a run was simulated, and says how."""
 
 
 def make_run_directory(experiment: Experiment) -> Path:

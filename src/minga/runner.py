@@ -10,10 +10,11 @@ from minga.checkpoints.history import rewind_events
 from minga.checkpoints.resume import find_last_good, next_session, set_later_aside
 from minga.errors import ConfigError, unknown
 from minga.experiment import Experiment, load
-from minga.lab.laboratory import check_number
+from minga.lab.limits import check_network
 from minga.launch.listening import Listening, prepared
 from minga.launch.local import launch_local
 from minga.measure.power import machine_power
+from minga.network import Network
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
 from minga.run_directory import alone_in, make_run_directory
@@ -44,7 +45,7 @@ def check(experiment: Experiment) -> None:
     elif experiment.workload not in WORKLOADS:
         raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
     if experiment.in_lab:
-        check_number(experiment.hosts)
+        check_network(experiment.cluster.network or Network(), experiment.hosts)
     if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
 

@@ -29,6 +29,7 @@ __all__ = [
 
 _BANDWIDTHS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1.0}
 _DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_LONG_DURATIONS = {"h": 3600.0, "min": 60.0}
 
 
 def parse_bandwidth(value: Any) -> Any:
@@ -37,8 +38,8 @@ def parse_bandwidth(value: Any) -> Any:
 
 
 def parse_duration(value: Any) -> Any:
-    """Seconds from `5ms`, `200us`, `1.5s`."""
-    return _parse(value, _DURATIONS, "", "time", "5ms")
+    """Seconds from `5ms`, `200us`, `1.5s`, `10min`, `2h`."""
+    return _parse(value, _DURATIONS | _LONG_DURATIONS, "", "time", "5ms or 10min")
 
 
 def parse_fraction(value: Any) -> Any:

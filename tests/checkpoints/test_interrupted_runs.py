@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -108,6 +110,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     interrupt: Callable[[Path], None],
 ) -> None:
     experiment = experiment_of(workload_file, name, strategy)
+    if interrupt is kill_a_rank:  # over tcp, the others would go on
+        experiment = dataclasses.replace(experiment, cluster=dataclasses.replace(experiment.cluster, transport="gloo"))
     never = train_in_threads(experiment, load_workload(experiment.workload, None))
     view = Interrupting(interrupt)
     monkeypatch.setenv("SLOW_SECONDS", "0.004")
@@ -165,3 +169,24 @@ def test_only_one_process_trains_in_a_directory(workload_file: Path) -> None:
     directory = make_run_directory(experiment)
     with alone_in(directory), pytest.raises(RunError, match="trained by another process"):
         go_on(directory)
+
+
+@pytest.mark.chaos
+def test_a_disk_that_is_full_for_a_while_does_not_end_a_run(
+    workload_file: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_SECONDS", "0.01")
+    experiment = dataclasses.replace(experiment_of(workload_file, "momentum", "ring"), runs=str(small_disk))
+
+    def fill(run: Path) -> None:
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        time.sleep(1.0)
+        filler.unlink()
+
+    view = Interrupting(fill)
+    summary = run(experiment, view)
+    assert summary.steps == 200
+    assert "events can't be written" in "".join(log.read_text() for log in (view.run / "logs").glob("rank-*.log"))

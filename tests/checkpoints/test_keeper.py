@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -15,10 +16,17 @@ from going_on import experiment_of, train_with_checkpoints
 from minga import Replica, Strategy, Transport, all_reduce_mean
 from minga.checkpoints.files import list_checkpoints
 from minga.checkpoints.history import rewind_events
+from minga.checkpoints.keeper import DiskKeeper
 from minga.checkpoints.retention import best_of
+from minga.comm.threads import ThreadWorld
+from minga.errors import PeerLost
 from minga.experiment import Checkpoints
+from minga.measure.recorder import Recorder
 from minga.run_directory import event_file
+from minga.strategies import AllReduce
 from minga.testing.problems import adam, blobs
+from minga.train import journal_of
+from minga.trainee import build_trainee
 
 
 def events(run: Path, rank: int, kind: str) -> list[dict[str, Any]]:
@@ -123,3 +131,25 @@ def test_events_after_the_checkpoint_did_not_happen(tmp_path: Path) -> None:
     again = events(tmp_path, 0, "finished")[0]
     for name in ("steps", "samples", "bytes_sent", "messages_sent"):
         assert again[name] == totals[name], name
+
+
+@pytest.mark.parametrize("afterwards", [{}, {"accuracy": 0.5}])
+def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afterwards: dict[str, float]) -> None:
+    """It would never be whole, and keep lesser ones from being kept."""
+    experiment = experiment_of("ring", 1)
+    trainee, recorder = build_trainee(experiment, blobs(), 0), Recorder(None)
+    keeper = DiskKeeper(tmp_path, Checkpoints(every_seconds=0, keep=1), trainee, recorder)
+    keeper.goes_on = True
+    comm = ThreadWorld(1).transport(0)
+    journal = journal_of(experiment, trainee, comm, recorder)
+    with contextlib.suppress(PeerLost), keeper.attach(AllReduce(), comm, journal):
+        AllReduce().start(trainee.replica, comm)
+        trainee.replica.step = 3  # no step at which a checkpoint is due
+        keeper.stepped(good=True, metrics={"accuracy": 0.9})
+        raise PeerLost("rank 1 is gone", rank=1)
+    assert list_checkpoints(tmp_path) == []
+    with contextlib.suppress(RuntimeError), keeper.attach(AllReduce(), comm, journal):
+        keeper.stepped(good=True, metrics=afterwards)
+        raise RuntimeError("the end")
+    kept = [checkpoint.manifest(0).value for checkpoint in list_checkpoints(tmp_path)]
+    assert kept == list(afterwards.values())

@@ -113,20 +113,6 @@ def test_a_newer_one_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
 # --- a disk that is full, or can only be read ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 1 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_full_disk_harms_nothing(small_disk: Path) -> None:
     failures: Failures = []
     writer = writer_of(small_disk, failures)

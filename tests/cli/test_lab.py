@@ -72,6 +72,7 @@ def test_a_running_lab_is_listed_entered_and_changed(running_lab: dict[str, Any]
         (("lab", "shell", "h1", "--lab", "minga-lab-none", "--", "true"), "no lab 'minga-lab-none' is running"),
         (("lab", "shell", "h1", "--cpu", "1,1,1", "--", "true"), "cpu should have one value"),
         (("train", "digits", "--bandwidth", "10"), "such as 10mbit"),
+        (("train", "digits", "--nodes", "2", "--bandwidth", "100gbit"), "a lab's links have from 64kbit to 30gbit"),
         (("train", "digits", "--nodes", "2", "--cpu", "1,1,1"), "cluster.cpu: should have 1 or 2 values"),
         (("train", "digits", "--batch", "8", "--total-batch", "8"), "not both"),
     ],

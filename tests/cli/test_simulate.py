@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minga.cli.simulate import parse_change
+from minga.cli.simulate import parse_change, profile_for
 from minga.comm.simulated import Change
 from minga.errors import ConfigError
-from minga.simulate.profile import load_profile, save_profile
+from minga.report.dataset.reading import read_run
+from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.testing.profiles import profile_of
 from minga.workload import load_workload
@@ -43,8 +46,50 @@ def test_a_simulation_tells_what_a_run_would(minga: Minga, profile: Path) -> Non
     result = json.loads(done.stdout)
     assert (result["strategy"], result["nodes"], result["steps"]) == ("ring", 4, 23)
     assert result["accuracy"] > 0 and result["seconds"] > 0
-    shown = minga("report", result["run"], "--out", str(Path(result["run"]) / "report"))
+    assert result["simulated"] is True
+    shown = minga("report", result["run"], "--out", str(Path(result["run"]) / "report"), "--json")
     assert shown.returncode == 0, shown.stderr
+    assert read_run(Path(result["run"])).simulated
+
+
+def test_messages_cost_something_also_without_a_network(minga: Minga, profile: Path) -> None:
+    done = minga("simulate", "digits", "-n", "2", "-s", "ring", "--steps", "5", "--profile", str(profile), "--json")
+    assert done.returncode == 0, done.stderr
+    assert all(rank["wait_seconds"] > 0 for rank in json.loads(done.stdout)["ranks"])
+
+
+def test_a_profile_is_measured_anew_for_another_file_and_for_one_that_has_changed(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+
+    def measure(workload: str, **_: object) -> Profile:
+        measured.append(workload)
+        return load_profile(profile)
+
+    monkeypatch.setattr("minga.cli.profile.measured_profile", measure)
+    files = [tmp_path / folder / "mine.py" for folder in ("one", "two")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("")
+        for _ in range(2):
+            profile_for(f"{file}:workload", None, None, tmp_path / "runs")
+    assert measured == [f"{file}:workload" for file in files]
+    later = time.time() + 10
+    os.utime(files[0], (later, later))
+    profile_for(f"{files[0]}:workload", None, None, tmp_path / "runs")
+    assert len(measured) == 3
+
+
+def test_what_was_probed_can_be_planned_for(minga: Minga, profile: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.toml"
+    done = minga("probe", "--nodes", "3", "--out", str(cluster))
+    assert done.returncode == 0, done.stderr
+    assert "to h3" in done.stdout and "ns from a node" in done.stdout
+    found = minga("plan", "digits", "--cluster", str(cluster), "--profile", str(profile), "--json")
+    assert found.returncode == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["left_out"] == {} and len(result["candidates"]) > 100
 
 
 def test_a_thousand_nodes_by_sizes(minga: Minga, profile: Path) -> None:
@@ -79,8 +124,18 @@ def test_a_plan_for_an_accuracy_trains_the_best_ones_in_virtual_time(minga: Ming
     [
         (("plan", "digits"), "say what machines there are"),
         (("plan", "digits", "-n", "2", "--minimise", "tiem"), "Did you mean 'time'"),
-        (("plan", "digits", "-n", "2", "--within", "soon"), "write it as 90s, 10min or 2h"),
+        (("plan", "digits", "-n", "2", "--within", "soon"), "such as 5ms or 10min"),
+        (("plan", "digits", "-n", "2", "--within", "-3s"), "should be above 0"),
+        (("plan", "digits", "-n", "2", "--minimise", "cost"), "write price_per_hour in the cluster's file"),
+        (("plan", "digits", "-n", "2", "--total-batch", "-5"), "should be at least 1"),
+        (("plan", "shakespeare", "-n", "2", "--target", "0.5", "--data", "nowhere"), "nowhere"),
+        (("simulate", "digits", "-n", "2", "--change", "10s:delay=-5ms", "--profile", "PROFILE"), "delay should be 0"),
+        (("simulate", "digits", "-n", "2", "--change", "1s:bandwidth=-1mbit", "--profile", "PROFILE"), "nothing gets"),
+        (("profile", "digits", "--out", "nowhere/mine.json"), "there is no directory nowhere"),
+        (("probe", "--out", "nowhere/cluster.toml"), "there is no directory nowhere"),
         (("plan", "digits", "-n", "2", "--target", "90"), "above 0 and at most 1"),
+        (("plan", "digits", "-n", "2", "--batches", "32,some"), "numbers above 0, as in 32,64,128"),
+        (("plan", "digits", "-n", "2", "--batches", "32", "--total-batch", "64"), "leave --batches out"),
         (("plan", "digits", "--cluster", "nowhere.toml"), "can't read nowhere.toml"),
         (("simulate", "digits", "-n", "2", "--profile", "nowhere.json"), "minga profile WORKLOAD"),
         (("simulate", "digits", "-n", "2", "--change", "10s:h7:lost", "--profile", "PROFILE"), "there are h1 to h2"),
@@ -96,9 +151,10 @@ def test_what_cannot_be_is_told(minga: Minga, profile: Path, arguments: tuple[st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["profile", "simulate", "plan"])
+@pytest.mark.parametrize("command", ["profile", "simulate", "plan", "probe"])
 def test_help_has_an_example(minga: Minga, command: str) -> None:
-    assert f"minga {command} digits" in minga(command, "--help").stdout
+    example = "minga probe --nodes 3" if command == "probe" else f"minga {command} digits"
+    assert example in minga(command, "--help").stdout
 
 
 def test_changes_as_people_write_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -49,3 +51,46 @@ def test_every_codec_works_with_every_strategy(name: str, strategy: str) -> None
     inputs, targets = blobs().train[:]
     with torch.no_grad():
         assert float(torch.nn.functional.cross_entropy(replicas[0].model(inputs), targets)) < 0.6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("shape", [(1,), (7, 9), (301,)])
+def test_models_of_16_bits_can_be_encoded_too(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    codec = Codec.from_value(FEW_PARAMETERS.get(name, name))
+    vector = torch.linspace(-1, 1, math.prod(shape)).to(dtype)
+    stream = Stream.of(vector, [shape])
+    decoded = torch.empty_like(vector)
+    codec.decode(codec.encode(vector, stream), decoded, stream)
+    assert bool(torch.isfinite(decoded).all())
+    assert float((decoded - vector).norm()) <= 1.05 * float(vector.norm())
+
+
+@pytest.mark.parametrize("name", ["top_k:ratio=0.1", "sign", "int8:feedback=true", "power_sgd:rank=1,factors=int8"])
+def test_what_was_sent_in_a_step_that_nobody_used_is_owed_again(name: str) -> None:
+    """One rank has numbers that are none: the others' vectors have not arrived either."""
+    codec = Codec.from_value(name)
+
+    def body(comm: Transport) -> tuple[torch.Tensor, torch.Tensor]:
+        stream, arrived = Stream.of(torch.empty(63), [(7, 9)], rank=comm.rank), torch.zeros(63, dtype=torch.float64)
+        own = torch.zeros(63, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(comm.rank)
+        for step in range(6):
+            vector = torch.randn(63, generator=generator)
+            own += vector
+            bad = step == 3 and comm.rank == 1
+            used = stream.aside() if bad else stream
+            mean = vector.fill_(math.nan) if bad else vector.clone()
+            all_reduce_mean(comm, mean, codec=codec, stream=used)
+            if bad:
+                stream.skip(used)
+            if bool(torch.isfinite(mean).all()):
+                arrived += mean
+        assert stream.residual is not None
+        return arrived, own - stream.residual
+
+    # What the good ranks have given in all, less what they still owe, is what arrived; the bad one's step is lost.
+    (arrived, first), (_, second) = run_threads(2, body)
+    generator = torch.Generator().manual_seed(1)
+    lost = [torch.randn(63, generator=generator) for _ in range(4)][3]
+    assert torch.allclose(2 * arrived, first + second - lost, atol=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ class TestWithASlowNetwork(TransportConformance):
     """What arrives does not depend on how long it takes."""
 
     def run(self, size: int, function: Callable[[Transport], Any], *, timeout_seconds: float = 20.0) -> list[Any]:
-        carrier = Carrier(send_seconds=1e-4, receive_seconds=2e-4, rendezvous=True, wake_seconds=1e-5)
+        carrier = Carrier(send_seconds=1e-4, receive_seconds=2e-4, rendezvous_bytes=0, wake_seconds=1e-5)
         return run_simulated(size, function, wires_of(Network(bandwidth="10mbit", delay="20ms"), size, carrier))
 
 
@@ -126,20 +126,27 @@ def test_sites_share_the_cable_between_them() -> None:
     assert seconds_of(4, body, wires) == pytest.approx([1.0, 1.0, 1.05, 1.05])
 
 
-def test_a_connection_opens_its_window_and_closes_it_after_a_pause() -> None:
-    wires = wires_of(Network(bandwidth="80mbit", delay="50ms"), 2)
+def seconds_after_pauses(wires: Wires, nbytes: int, pauses: Sequence[float]) -> list[float]:
+    """How long a message takes after each of these."""
 
     def body(comm: Transport) -> list[float]:
         times = []
-        for pause in (0.0, 0.0, 1.0):
+        for pause in pauses:
             comm.sleep(pause)
             barrier(comm)
             began = comm.now()
-            one_message(5_000_000)(comm)
+            one_message(nbytes)(comm)
             times.append(comm.now() - began)
         return times
 
-    first, second, after_a_pause = run_simulated(2, body, wires)[0]
+    found: list[float] = run_simulated(2, body, wires)[0]
+    return found
+
+
+def test_a_connection_opens_its_window_and_closes_it_after_a_pause() -> None:
+    wires = wires_of(Network(bandwidth="80mbit", delay="50ms"), 2)
+
+    first, second, after_a_pause = seconds_after_pauses(wires, 5_000_000, (0.0, 0.0, 10.0))
     assert second == pytest.approx(0.5), "the window is open: the time of the bytes"
     assert first > second + 0.3
     assert after_a_pause == pytest.approx(first, rel=0.1)
@@ -151,10 +158,74 @@ def test_a_rendezvous_waits_for_the_receivers_word() -> None:
             comm.sleep(1.0)
         one_message(1000)(comm)
 
-    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous=True))
+    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100))
     assert seconds_of(2, body, wires)[1] == pytest.approx(1.2)
-    eager = wires_of(Network(delay="100ms"), 2)
+    eager = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=10_000))
     assert seconds_of(2, body, eager)[1] == pytest.approx(1.0)
+
+
+def test_who_receives_from_anybody_hears_of_the_sender_first() -> None:
+    def body(comm: Transport) -> None:
+        space = torch.zeros(250)
+        if comm.rank == 0:
+            comm.sleep(1.0)
+            comm.send(space, 1)
+        else:
+            comm.receive(space, None)
+
+    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100))
+    assert seconds_of(2, body, wires)[1] == pytest.approx(1.3)
+
+
+def test_a_long_message_does_not_overtake_a_short_one() -> None:
+    def body(comm: Transport) -> float:
+        short, long = torch.zeros(1), torch.zeros(250)
+        if comm.rank == 0:
+            short.fill_(1.0)
+            long.fill_(2.0)
+            for send in [comm.isend(short, 1), comm.isend(long, 1)]:
+                send.wait()
+        else:
+            for receive in [comm.ireceive(short, 0), comm.ireceive(long, 0)]:
+                receive.wait()
+        assert (float(short), float(long.sum())) == (1.0, 500.0)
+        return comm.now()
+
+    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100))
+    assert seconds_of(2, body, wires)[1] == pytest.approx(0.3)
+
+
+def test_who_waits_to_send_to_a_lost_rank_is_told() -> None:
+    def body(comm: Transport) -> str:
+        if comm.rank == 1:
+            comm.sleep(10.0)
+            return ""
+        try:
+            comm.send(torch.zeros(250), 1)
+        except PeerLost as error:
+            return str(error)
+        return "sent"
+
+    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100), (Change(time=0.05, host=1, lost=True),))
+    assert "rank 1 is gone" in run_simulated(2, body, wires)[0]
+
+
+def test_nobody_has_to_be_asked_in_a_gathering() -> None:
+    def body(comm: Transport) -> None:
+        comm.all_gather([torch.zeros(250), torch.zeros(250)])
+
+    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100))
+    assert seconds_of(2, body, wires) == pytest.approx([0.1, 0.1])
+
+
+def test_in_a_pause_the_window_is_halved_and_not_forgotten() -> None:
+    """A megabyte every so often, over 1 Gbit/s and 10 ms: as Linux does it."""
+    wires = wires_of(Network(bandwidth="1gbit", delay="10ms"), 2)
+
+    first, _, open_wide, short, long = seconds_after_pauses(wires, 1_000_000, (0.0, 0.0, 0.0, 0.3, 3.0))
+    assert open_wide == pytest.approx(0.008)
+    assert short == pytest.approx(open_wide), "half of it is still enough"
+    assert open_wide + 0.05 < long < 1.01 * first
 
 
 def test_messages_take_the_core_from_who_computes() -> None:
@@ -220,6 +291,17 @@ def test_a_cable_that_changes_is_followed() -> None:
     wires = wires_of(Network(bandwidth="8mbit"), 2, changes=changes)
     # Half at full speed, a quarter at half of it, a second of nothing, the last quarter at full speed again.
     assert seconds_of(2, one_message(1_000_000), wires)[0] == pytest.approx(2.25)
+
+
+def test_a_cable_that_changes_leaves_the_way_between_sites_as_it_was() -> None:
+    network = Network(delay="10ms", sites=(1, 1), between=Link(delay="100ms"))  # type: ignore[arg-type]
+    wires = wires_of(network, 2, Carrier(), (Change(time=0.0, host=0, delay=0.05),))
+
+    def body(comm: Transport) -> None:
+        comm.sleep(1.0)
+        one_message(8)(comm)
+
+    assert seconds_of(2, body, wires)[1] == pytest.approx(1.15)
 
 
 def test_a_host_that_is_lost_is_missed_by_who_waits_for_it() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from several_machines import Part
 
 from minga import Cluster, Experiment, Summary, Training, run
-from minga.errors import RankFailed
+from minga.errors import RankFailed, RunError
+from minga.launch.joining import Invitation, join_run
+from minga.launch.listening import Listening
 from minga.measure.events import event_files, read_events
 from minga.report.dataset.sources import find_runs
 
@@ -30,6 +34,7 @@ STEPS = EPOCHS * SAMPLES // TOTAL_BATCH
 COUNTER = f"""
 import time
 from functools import partial
+from pathlib import Path
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -43,7 +48,7 @@ class Counter(nn.Module):
         nn.init.zeros_(self.counts.weight)
 
     def forward(self, inputs):
-        time.sleep(0.02)
+        time.sleep(0.2 if Path(__file__).with_name("slowly").exists() else 0.02)
         return self.counts(inputs)
 
 
@@ -61,9 +66,12 @@ workload = Workload(
 class Running:
     """A run in a thread of its own, to be disturbed from outside."""
 
-    def __init__(self, tmp_path: Path, strategy: str, nodes: int, **cluster: Any) -> None:
+    def __init__(
+        self, tmp_path: Path, strategy: str, nodes: int, *, listening: Listening | None = None, **cluster: Any
+    ) -> None:
         file = tmp_path / "counter.py"
         file.write_text(textwrap.dedent(COUNTER))
+        self._slowly = tmp_path / "slowly"
         self._runs = tmp_path / "runs"
         self._experiment = Experiment(
             workload=f"{file}:workload",
@@ -72,6 +80,7 @@ class Running:
             training=Training(total_batch=TOTAL_BATCH),
             runs=str(self._runs),
         )
+        self._listening = listening
         self.summary: Summary | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -79,7 +88,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self.summary = run(self._experiment)
+            self.summary = run(self._experiment, listening=self._listening)
         except BaseException as error:
             self.error = error
 
@@ -103,6 +112,15 @@ class Running:
 
     def wait_for_step(self, step: int) -> None:
         self.wait_for(lambda: any(event["step"] >= step for event in self.events("step")))
+
+    @contextlib.contextmanager
+    def slowly(self) -> Iterator[None]:
+        """Long steps, so that whatever is to happen now happens before the run is done, on a busy machine too."""
+        self._slowly.touch()
+        try:
+            yield
+        finally:
+            self._slowly.unlink()
 
     def pid(self, rank: int) -> int:
         return int(self.wait_for(lambda: self.events("started", rank))[0]["pid"])
@@ -169,15 +187,80 @@ def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
+def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_three_epochs(tmp_path: Path) -> None:
+    where: list[tuple[str, int]] = []
+    listening = Listening.at("127.0.0.2", here=3, tls=None, told=lambda *place: where.append(place))
+    running = Running(tmp_path, "ring", nodes=3, listening=listening)
+    running.wait_for_step(15)
+    with running.slowly():
+        os.kill(running.pid(1), signal.SIGKILL)
+        address, port = running.wait_for(lambda: where)[0]
+        invitation = Invitation(address=address, port=port, token=listening.token, runs=str(tmp_path / "elsewhere"))
+        joined = Part(lambda: join_run(invitation))
+        running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 3])
+        os.kill(running.pid(0), signal.SIGKILL)
+    summary = running.end()
+    joined.end()
+    assert summary.steps == STEPS
+    # Whoever is first in the end has the model.
+    (model,) = [*Path(summary.run).glob("model.safetensors"), *(tmp_path / "elsewhere").glob("*/model.safetensors")]
+    counts = load_file(model)["counts.weight"].reshape(-1)
+    assert torch.equal(counts, torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    sizes = [event["ranks"] for event in running.events("regrouped", 2)]
+    assert sizes == [2, 3, 2]
+
+
+@pytest.mark.slow
+def test_a_rank_that_stays_stopped_does_not_hold_the_end_up(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=1.0)
+    running.wait_for_step(20)
+    stopped = running.pid(1)
+    os.kill(stopped, signal.SIGSTOP)
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(stopped) and psutil.Process(stopped).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
+
+
+def test_with_fewer_than_min_nodes_a_run_that_nobody_can_join_ends_and_says_so(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=3, min_nodes=2)
+    running.wait_for_step(10)
+    os.kill(running.pid(1), signal.SIGKILL)
+    running.wait_for(lambda: running.events("regrouped", 0))
+    os.kill(running.pid(2), signal.SIGKILL)
+    with pytest.raises(RunError, match="1 of the nodes is left, fewer than --min-nodes, and nobody can join"):
+        running.end(20)
+
+
+def test_with_fewer_than_min_nodes_a_run_that_others_can_join_waits_and_goes_on(tmp_path: Path) -> None:
+    where: list[tuple[str, int]] = []
+    listening = Listening.at("127.0.0.2", here=2, tls=None, told=lambda *place: where.append(place))
+    running = Running(tmp_path, "ring", nodes=2, min_nodes=2, listening=listening)
+    running.wait_for_step(20)
+    os.kill(running.pid(1), signal.SIGKILL)
+    waiting = running.wait_for(lambda: running.events("waiting", 0))[0]
+    assert "1 worker is here, at least 2 needed (min_nodes)" in waiting["message"]
+    before = max(event["step"] for event in running.events("step", 0))
+    address, port = where[0]
+    invitation = Invitation(address=address, port=port, token=listening.token, runs=str(tmp_path / "elsewhere"))
+    joined = Part(lambda: join_run(invitation))
+    running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
+    assert max(event["step"] for event in running.events("step", 0)) <= before + 2
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    joined.end()
+
+
 def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
     running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=1.0)
     running.wait_for_step(20)
-    os.kill(running.pid(1), signal.SIGSTOP)
-    try:
-        running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
-    finally:
-        os.kill(running.pid(1), signal.SIGCONT)
-    running.wait_for(lambda: [event for event in running.events("regrouped", 1) if event["ranks"] == 3])
+    with running.slowly():
+        os.kill(running.pid(1), signal.SIGSTOP)
+        try:
+            running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
+        finally:
+            os.kill(running.pid(1), signal.SIGCONT)
+        running.wait_for(lambda: [event for event in running.events("regrouped", 1) if event["ranks"] == 3])
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 

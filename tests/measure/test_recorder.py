@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -124,3 +125,40 @@ def test_no_spans_keep_nothing() -> None:
     with NO_SPANS.span("data"), NO_SPANS.span("data"):
         pass
     assert NO_SPANS.take() == {}
+
+
+def test_a_full_disk_keeps_nobody_from_training_and_what_fits_later_is_whole(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(small_disk / "events.jsonl")
+    for number in range(100):
+        recorder.emit(Serving(time=float(number)))
+    recorder.flush()
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    for number in range(100, 400):
+        recorder.emit(Serving(time=float(number)))
+        recorder.flush()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # once
+    filler.unlink()
+    recorder.emit(Serving(time=400.0))
+    recorder.close()
+    lines = (small_disk / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["time"] for line in lines] == [float(number) for number in range(401)]
+
+
+def test_what_a_full_disk_does_not_take_does_not_fill_memory(small_disk: Path) -> None:
+    recorder = Recorder(small_disk / "events.jsonl")
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    for number in range(60_000):
+        recorder.emit(Serving(time=float(number)))
+    recorder.flush()
+    assert len(recorder._unwritten) <= 1 << 20
+    (small_disk / "filler").unlink()
+    recorder.flush()
+    recorder.close()
+    assert all(json.loads(line) for line in (small_disk / "events.jsonl").read_text().splitlines())

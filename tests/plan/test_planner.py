@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minga.config import FieldError
-from minga.errors import ConfigError
+from minga.errors import ConfigError, DivergedError
 from minga.network import LinkOverride, Network
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
+from minga.plan.pilot import Reached, pilot_runs
 from minga.plan.planner import plan
 from minga.plan.pricing import price
 from minga.plan.ring_order import most_central_first, nearest_neighbours
@@ -83,7 +86,7 @@ def test_on_a_slow_network_exchanging_everything_is_slower_than_one_node_and_the
     assert found.best.candidate.nodes == 2
     assert found.best.seconds < 0.65 * found.ranked[names.index("single")].seconds
     assert "slower than one node" in found.ranked[names.index("ring")].why
-    assert found.left_out == 0
+    assert found.left_out == {}
 
 
 def test_on_a_fast_network_an_exact_strategy_is_first() -> None:
@@ -110,13 +113,19 @@ def test_within_a_time_the_cheapest_that_is_quick_enough_is_first() -> None:
 
 def test_candidates_divide_a_fixed_batch() -> None:
     batches = {each.nodes: each.batch for each in candidates_for(8, 32, total_batch=32)}
-    assert batches == {1: 32, 2: 16, 4: 8, 8: 4}
+    assert batches == {1: 32, 2: 16, 4: 8, 8: 4, 7: 5, 6: 6}  # 7 and 6 have servers beside them
+
+
+def test_batches_to_choose_among_are_all_priced() -> None:
+    found = plan(PROFILE, cluster(bandwidth="30mbit"), batches=[16, 64])
+    assert {each.candidate.batch for each in found.ranked} == {16, 64}
+    assert found.best.candidate.batch == 64  # fewer exchanges in an epoch
 
 
 def test_all_candidates_can_be_priced() -> None:
     small = dataclasses.replace(PROFILE, layers=(Layer(name="only", shape=(40, 30)),))
     found = plan(small, cluster(nodes=3, bandwidth="100mbit", delay="1ms"))
-    assert found.left_out == 0
+    assert found.left_out == {}
     assert len(found.ranked) > 100
 
 
@@ -156,6 +165,90 @@ def test_servers_live_where_the_others_are_near() -> None:
     as_numbered = price(beside, PROFILE, machines)
     assert placed.candidate.order[0] in (1, 2)
     assert placed.price.step_seconds < as_numbered.step_seconds
+
+
+def test_a_plan_for_measured_delays_has_all_candidates() -> None:
+    """Also those with servers on machines of their own."""
+    delays = tuple(tuple(0.0 if a == b else 0.01 * (1 + (a + b) % 3) for b in range(4)) for a in range(4))
+    hosts = {f"h{number}": LinkOverride(bandwidth="20mbit") for number in range(1, 5)}  # type: ignore[arg-type]
+    machines = PlannedCluster(nodes=4, network=Network(hosts=hosts), delays=delays)
+    found = plan(PROFILE, machines)
+    assert found.left_out == {}
+    apart = [each for each in found.ranked if getattr(each.candidate.strategy, "placement", "") == "own"]
+    assert apart and all(each.candidate.nodes < 4 for each in apart)
+    assert all(sorted(set(each.candidate.order)) == sorted(each.candidate.order) for each in found.ranked)
+
+
+def test_servers_apart_are_on_cables_like_the_first() -> None:
+    delays = ((0.0, 0.02), (0.03, 0.0))
+    hosts = {f"h{number}": LinkOverride(bandwidth="8mbit") for number in (1, 2)}  # type: ignore[arg-type]
+    wires = PlannedCluster(nodes=2, network=Network(hosts=hosts), delays=delays).wires(3)
+    assert [cable.up for cable in wires.cables] == [1e6, 1e6, 1e6]
+    assert wires.delay(2, 1) == wires.delay(0, 1) == 0.02
+    assert wires.delay(0, 2) == wires.delay(2, 0) == 0.02  # as near as the first's nearest
+
+
+def test_fewer_nodes_are_the_best_ones() -> None:
+    machines = PlannedCluster(nodes=3, speeds=(0.25, 1.0, 1.0))
+    found = plan(PROFILE, machines, candidates=[candidate("single", nodes=1), candidate("ring", nodes=2)])
+    orders = {each.candidate.nodes: each.candidate.order for each in found.ranked}
+    assert orders == {1: (1,), 2: (1, 2)}
+    alone = next(each for each in found.ranked if each.candidate.nodes == 1)
+    assert alone.price.step_seconds == pytest.approx(0.0205, rel=0.1)
+    thin = LinkOverride(bandwidth="1mbit")  # type: ignore[arg-type]
+    assert PlannedCluster(nodes=3, network=Network(bandwidth="1gbit", hosts={"h1": thin})).best_nodes(2) == (1, 2)  # type: ignore[arg-type]
+
+
+def test_an_epoch_has_whole_steps() -> None:
+    few = dataclasses.replace(PROFILE, samples=100)
+    priced = price(candidate("ring", nodes=4, batch=64), few, cluster(4), varied=False)
+    assert priced.epoch_seconds == pytest.approx(priced.step_seconds, rel=1e-6)
+    odd = price(
+        candidate("ring", nodes=2, batch=64), dataclasses.replace(PROFILE, samples=129), cluster(), varied=False
+    )
+    assert odd.epoch_seconds == pytest.approx(2 * odd.step_seconds, rel=1e-6)
+
+
+def test_a_batch_that_does_not_divide_is_counted_as_it_is() -> None:
+    priced = price(candidate("ring", nodes=4, batch=3), PROFILE, cluster(4), total_batch=10, varied=False)
+    assert priced.samples_per_second == pytest.approx(10 / priced.step_seconds, rel=0.02)
+    assert {each.nodes for each in candidates_for(8, 32, total_batch=4)} == {1, 2, 4}
+
+
+def test_the_reason_names_the_narrowest_cable() -> None:
+    thin = LinkOverride(bandwidth="10mbit")  # type: ignore[arg-type]
+    machines = PlannedCluster(nodes=2, network=Network(bandwidth="100mbit", hosts={"h2": thin}))  # type: ignore[arg-type]
+    (found,) = plan(PROFILE, machines, candidates=[candidate("ring")]).ranked
+    assert "at 10mbit" in found.why
+
+
+def test_who_diverges_on_a_pilot_does_not_end_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fly(some: Candidate, *_: object, **__: object) -> Reached:
+        if some.nodes == 2:
+            raise DivergedError("its loss is no number")
+        return Reached(3.0, 1.0, 0.9)
+
+    monkeypatch.setattr("minga.plan.pilot.fly", fly)
+    found = plan(PROFILE, cluster(), candidates=[candidate("single", nodes=1), candidate("ring")])
+    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
+    assert [(each.candidate.name, reached.problem) for each, reached in flown] == [
+        ("single", ""),
+        ("ring", "its loss is no number"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"speeds": (math.inf, 1.0)},
+        {"delays": ((0.0, -1.0), (0.0, 0.0))},
+        {"delays": ((0.0, math.nan),) * 2},
+        {"nodes": 0},
+    ],
+)
+def test_machines_that_can_not_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(FieldError):
+        PlannedCluster(**{"nodes": 2} | wrong)
 
 
 def test_a_cluster_from_a_file(tmp_path: Path) -> None:

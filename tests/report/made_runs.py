@@ -28,7 +28,7 @@ from minga.measure.events import (
     Started,
     Stepped,
 )
-from minga.run_directory import event_file, make_run_directory
+from minga.run_directory import SIMULATED, event_file, make_run_directory
 from minga.units import parse_bandwidth
 
 SAMPLES = 1000
@@ -66,13 +66,14 @@ def make_run(
     """
     table: dict[str, Any] = {"workload": workload, "runs": str(place)}
     values: dict[str, Any] = {"cluster.nodes": nodes, "training.seed": seed, "training.epochs": epochs}
+    strategy = strategy or ("native" if nodes > 1 else None)
     values |= {"strategy": strategy} if strategy else {}
     values |= {"cluster.network.bandwidth": bandwidth} if bandwidth else {}
     values |= {"cluster.transport": "tcp"} if lost is not None else {}
     experiment = build(Experiment, with_overrides(table, {**values, **(settings or {})}))
     run = make_run_directory(experiment)
     if simulated:
-        (run / "simulated").touch()
+        (run / SIMULATED).write_text("{}")
     own = [float(own_seconds)] * nodes if isinstance(own_seconds, int | float) else list(own_seconds)
     seconds = max(own) + wait_seconds
     if metrics is None:

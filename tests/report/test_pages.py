@@ -143,7 +143,7 @@ def test_hostile_labels_stay_text(tmp_path: Path, where: str) -> None:
         if where == "workload":
             text = text.replace('workload = "digits"', f"workload = '{HOSTILE}{nodes}'")
         if where == "strategy" and nodes == 2:
-            text = f"strategy = '/x/my.py:Own{HOSTILE}'\n" + text
+            text = text.replace('strategy = "native"', f"strategy = '/x/my.py:Own{HOSTILE}'")
         (run / "experiment.toml").write_text(text)
         runs.append(run)
     page = write_report(runs, tmp_path / "out")
@@ -197,7 +197,8 @@ def test_a_strategy_in_a_file_that_is_gone_is_no_problem_and_is_not_run(tmp_path
     run = make_run(tmp_path, nodes=2)
     (tmp_path / "mine.py").write_text("raise SystemExit('a report must not run this')")
     text = (run / "experiment.toml").read_text()
-    (run / "experiment.toml").write_text(f'strategy = "{tmp_path}/mine.py:Mine:period=8"\n' + text)
+    text = text.replace('strategy = "native"', f'strategy = "{tmp_path}/mine.py:Mine:period=8"')
+    (run / "experiment.toml").write_text(text)
     assert "mine.py:Mine:period=8" in write_report([run], tmp_path / "out").read_text()
 
 

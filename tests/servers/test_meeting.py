@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Training, Workload
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
+from minga.errors import PeerWrong
 from minga.replica import Replica
 from minga.servers.disk_ledger import DiskLedger
 from minga.servers.meeting import meet, share_words
@@ -257,3 +258,18 @@ def test_a_push_that_comes_twice_counts_once() -> None:
 def test_words_of_any_length_reach_everybody() -> None:
     said = run_threads(3, lambda comm: share_words(comm, "é" * (1 + 70_000 * comm.rank)))
     assert [[len(word) for word in words] for words in said] == [[1, 70_001, 140_001]] * 3
+
+
+@pytest.mark.parametrize("nonsense", ["no JSON", '{"step": "three"}', "[1, 2]"])
+def test_a_word_that_can_not_be_is_its_ranks_fault(nonsense: str, tmp_path: Path) -> None:
+    strategy, trainees = world("ps:mode=sync,servers=1", tmp_path)
+
+    def body(comm: Transport) -> str:
+        if comm.rank == 1:
+            share_words(comm, nonsense)
+            return ""
+        with pytest.raises(PeerWrong, match="rank 1 sent what can't be") as raised:
+            meet(trainees[comm.rank], strategy, comm)
+        return str(raised.value.rank)
+
+    assert run_threads(3, body) == ["1", "", "1"]

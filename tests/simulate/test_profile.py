@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +63,41 @@ def test_a_file_that_is_no_profile_is_told(text: str, told: str, tmp_path: Path)
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(ConfigError, match=told):
         load_profile(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"samples": 0}, "samples: should be at least 1"),
+        ({"dtype": "nn"}, "dtype: should be a type of torch"),
+        ({"update_seconds": -1}, "update_seconds: should be seconds, 0 or more"),
+        ({"spread": [0.0]}, "spread: should be times"),
+        ({"layers": [{"name": "a", "shape": [0]}]}, "shape: should be lengths"),
+        ({"layers": [{"name": "a", "shape": [2], "ready": 2}]}, "ready: should be a part"),
+        ({"codecs": {"half": {"encode": -1, "decode": 0}}}, "encode: should be seconds"),
+        ({"compute": [{"batch": 4, "forward": 1, "backward": 1}] * 2}, "each of them once"),
+        ({"compute": [{"batch": 4, "forward": 0, "backward": 0}]}, "a step takes time"),
+    ],
+)
+def test_a_profile_that_was_edited_badly_is_told(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    save_profile(PROFILE, tmp_path / "p.json")
+    table = json.loads((tmp_path / "p.json").read_text()) | change
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    with pytest.raises(ConfigError, match=told):
+        load_profile(tmp_path / "p.json")
+
+
+def test_what_is_not_text_is_no_profile(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not even text"):
+        load_profile(tmp_path / "p.json")
+
+
+def test_a_falling_line_does_not_come_to_nothing() -> None:
+    odd = dataclasses.replace(
+        PROFILE, compute=(Compute(batch=8, forward=2.0, backward=1.0), Compute(batch=16, forward=1.0, backward=1.0))
+    )
+    assert odd.compute_of(100).forward == 1.0
 
 
 def test_a_missing_file_is_told_with_what_makes_one(tmp_path: Path) -> None:

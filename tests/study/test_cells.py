@@ -110,7 +110,7 @@ def test_a_batch_policy_may_be_an_axis() -> None:
 def test_identity_is_that_of_the_experiment_and_not_of_its_place() -> None:
     two = cells({"cluster.nodes": [2]})[0]
     assert two.identity == cells({"cluster.nodes": [4, 2]})[1].identity
-    assert two.identity == cells({"cluster.nodes": [2], "strategy": ["native"]})[0].identity  # the default, in words
+    assert two.identity == cells({"cluster.nodes": [2], "strategy": ["adaptive"]})[0].identity  # the default, in words
     assert two.identity != cells({"cluster.nodes": [2], "training.seed": [1]})[0].identity
     assert two.identity != cells({"cluster.nodes": [2]}, Batch(policy="per_node", size=96))[0].identity
     moved = dataclasses.replace(two, experiment=dataclasses.replace(two.experiment, runs="/elsewhere"))

@@ -129,7 +129,9 @@ class DiskKeeper(Keeper):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, PeerLost) and self.goes_on:
-            self._untried = None
+            # Somebody's part of these will never come, so they would never be whole.
+            self._untried = self._best_part = None
+            self._best = None
             return
         self._submit_best()
         if self._untried is not None and error is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from minga.checkpoints.retention import prune
 from minga.checkpoints.state import FORMAT, TrainingState
 
 __all__ = ["CheckpointWriter", "Part", "write_part"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -158,7 +161,10 @@ class CheckpointWriter:
             size = write_part(self._run, part, self._reached)
             part.written(time.perf_counter() - began, size)
         except Exception as error:
-            self._failed(part, error)
+            try:
+                self._failed(part, error)
+            except Exception:  # whoever is told may fail too; this thread must live, since others wait for it
+                _LOG.exception("nobody could be told that checkpoint %s was not written: %s", part.name, error)
             return
         with contextlib.suppress(OSError):  # another rank may be at it too, and what stays now goes the next time
             prune(self._run, keep=self._keep, keep_best=self._keep_best, reached=self._reached)

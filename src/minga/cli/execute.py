@@ -45,7 +45,8 @@ def print_summary(summary: Summary) -> None:
         for name, value in summary.metrics.items()
     )
     nodes = f"{summary.nodes} node{'s' if summary.nodes > 1 else ''}"
-    what = f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}"
+    simulated = ", simulated" if summary.simulated else ""
+    what = f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}{simulated}"
     console.print(f"{what}: {quality}" if quality else what, soft_wrap=True)
     console.print(
         f"{summary.steps:,} steps in {duration(summary.seconds)}, {summary.samples_per_second:,.0f} samples/s, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ __all__ = [
     "TokenFileOption",
     "TotalBatchOption",
     "TransportOption",
+    "check_writable",
     "elastic_options",
     "experiment_from",
 ]
@@ -114,6 +116,15 @@ TokenFileOption = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def check_writable(path: Path) -> None:
+    """Before the work whose result goes there."""
+    folder = path.expanduser().parent
+    if not folder.is_dir():
+        raise ConfigError(f"can't write {path}: there is no directory {folder}")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise ConfigError(f"can't write {path}: {'it is a directory' if path.is_dir() else 'not allowed'}")
 
 
 def experiment_from(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from minga.cli.options import DataOption, JsonOption, RunsOption, TotalBatchOption
 from minga.cli.simulate import ProfileOption, profile_for
@@ -17,13 +15,9 @@ from minga.cli.simulate import ProfileOption, profile_for
 if TYPE_CHECKING:
     from minga.plan.cluster import PlannedCluster
     from minga.plan.pilot import Reached
-    from minga.plan.planner import Goal, Plan, Planned
+    from minga.plan.planner import Planned
 
 __all__ = ["register"]
-
-GOALS = ("time", "bytes", "energy", "cost")
-# Of so many the reason is told.
-_REASONS = 3
 
 
 def register(application: typer.Typer) -> None:
@@ -48,6 +42,10 @@ def plan(
         str | None, typer.Option("--within", metavar="TIME", help="No longer than this: 10min, 90s.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; default: the workload's own.")] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option("--batches", metavar="N,N", help="Samples of a node to choose among; default: the workload's."),
+    ] = None,
     total_batch: TotalBatchOption = None,
     profile: ProfileOption = None,
     top: Annotated[int, typer.Option("--top", help="How many to show.")] = 10,
@@ -69,12 +67,16 @@ def plan(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from minga.cli.plan_tables import pilot_table, plan_table, show_pilots, show_plan
     from minga.errors import ConfigError, unknown
-    from minga.plan.planner import pilot_runs
+    from minga.plan.pilot import pilot_runs
+    from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
+    from minga.units import parse_duration
 
-    if minimise not in GOALS:
-        raise unknown("goal", minimise, GOALS)
+    goals = get_args(Goal)
+    if minimise not in goals:
+        raise unknown("goal", minimise, goals)
     if epochs is not None and epochs < 1:
         raise ConfigError(f"--epochs should be at least 1, not {epochs}")
     if top < 1:
@@ -83,20 +85,29 @@ def plan(
         raise ConfigError(f"--target should be an accuracy above 0 and at most 1, such as 0.9, not {target:g}")
     if pilots < 1:
         raise ConfigError(f"--pilots should be at least 1, not {pilots}")
+    if total_batch is not None and total_batch < 1:
+        raise ConfigError(f"--total-batch should be at least 1, not {total_batch}")
+    sizes = _batches(batches, total_batch)
     machines = _cluster(cluster, nodes, bandwidth, delay)
-    limit = _seconds(within) if within is not None else None
+    if minimise == "cost" and not machines.price_per_hour:
+        raise ConfigError("--minimise cost needs a price: write price_per_hour in the cluster's file (--cluster FILE)")
+    limit = parse_duration(within) if within is not None else None
+    if limit is not None and not limit > 0:
+        raise ConfigError(f"--within should be above 0, not {within}")
+    if target is not None:
+        _check_accuracy(workload, data)
     measured = profile_for(workload, data, profile, Path(runs or "runs"))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    goal: Goal = minimise  # type: ignore[assignment]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"{workload}: candidates", total=None)
         found = planned(
             measured,
             machines,
-            goal=goal,
+            goal=minimise,  # type: ignore[arg-type]
             epochs=epochs,
             within=limit,
             total_batch=total_batch,
+            batches=sizes,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
         flown: list[tuple[Planned, Reached]] = []
@@ -115,11 +126,11 @@ def plan(
     best = flown[0][0] if flown and flown[0][1].seconds is not None else found.best
     command = _command(workload, best, epochs, total_batch, data)
     if as_json:
-        print(json.dumps(_table(found, command) | _pilot_table(target, flown)))
+        print(json.dumps(plan_table(found, command) | pilot_table(target, flown)))
         return
-    _show(found, machines, top, limit)
+    show_plan(found, machines, top, limit)
     if target is not None:
-        _show_pilots(target, flown)
+        show_pilots(target, flown)
     Console().print(f"run it: [bold]{command}[/]", highlight=False, soft_wrap=True)
 
 
@@ -141,19 +152,32 @@ def _cluster(path: Path | None, nodes: int | None, bandwidth: str | None, delay:
     return build(PlannedCluster, {"nodes": nodes, "network": network})
 
 
-def _seconds(text: str) -> float:
-    """`10min`, `2h`, `90s`."""
-    import re
-
+def _batches(text: str | None, total_batch: int | None) -> list[int]:
+    """`32,64,128`."""
     from minga.errors import ConfigError
 
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h)\s*", text)
+    if text is None:
+        return []
+    if total_batch is not None:
+        raise ConfigError("--total-batch fixes what nodes take in a step; leave --batches out")
     try:
-        if match is not None and float(match[1]) > 0:
-            return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
+        found = [int(word) for word in text.split(",")]
     except ValueError:
-        pass
-    raise ConfigError(f"--within {text!r} is no time; write it as 90s, 10min or 2h")
+        found = [0]
+    if min(found) < 1:
+        raise ConfigError(f"--batches should be numbers above 0, as in 32,64,128, not {text!r}")
+    return sorted(set(found))
+
+
+def _check_accuracy(workload: str, data: str | None) -> None:
+    """Before anything takes time."""
+    from minga.errors import ConfigError
+    from minga.workload import load_workload
+
+    loaded = load_workload(workload, data)
+    if loaded.test is None or "accuracy" not in loaded.metrics:
+        what = "no test data" if loaded.test is None else "no metric named accuracy"
+        raise ConfigError(f"--target is an accuracy on test data, and {workload} has {what}; leave --target out")
 
 
 def _command(workload: str, best: Planned, epochs: int | None, total_batch: int | None, data: str | None) -> str:
@@ -171,96 +195,3 @@ def _command(workload: str, best: Planned, epochs: int | None, total_batch: int 
     if data is not None:
         words += ["--data", data]
     return shlex.join(words)
-
-
-def _table(found: Plan, command: str) -> dict[str, Any]:
-    return {
-        "goal": found.goal,
-        "epochs": found.epochs,
-        "command": command,
-        "candidates": [
-            {
-                "strategy": each.candidate.name,
-                "nodes": each.candidate.nodes,
-                "batch": each.candidate.batch,
-                "exact": each.candidate.exact,
-                "order": list(each.candidate.order),
-                "seconds": each.seconds,
-                "step_seconds": each.price.step_seconds,
-                "waiting": each.price.waiting,
-                "bytes": each.price.total(found.epochs, "bytes"),
-                "joules": each.price.total(found.epochs, "energy"),
-                "cost": each.price.total(found.epochs, "cost"),
-                "epochs_assumed": each.epochs,
-                "why": each.why,
-            }
-            for each in found.ranked
-        ],
-    }
-
-
-def _pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> dict[str, Any]:
-    if target is None:
-        return {}
-    rows = [
-        {"strategy": each.candidate.name, "nodes": each.candidate.nodes, **dataclasses.asdict(reached)}
-        for each, reached in flown
-    ]
-    return {"target": target, "pilots": rows}
-
-
-def _show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
-    from minga.report.numbers import duration
-
-    table = Table("", "trained in virtual time", "nodes", f"time to {target:g}", "epochs", "best accuracy", box=None)
-    for place, (each, reached) in enumerate(flown, start=1):
-        when = "not reached" if reached.seconds is None else duration(reached.seconds)
-        epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
-        table.add_row(f"{place}", each.candidate.name, str(each.candidate.nodes), when, epochs, f"{reached.best:.3f}")
-    console = Console()
-    console.print(table)
-    if all(reached.seconds is None for _, reached in flown):
-        console.print("None of them reaches it in these epochs; more may (--epochs).", style="yellow", highlight=False)
-
-
-def _show(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
-    from minga.report.numbers import duration, size
-
-    console = Console()
-    priced = machines.price_per_hour > 0
-    heads = ["strategy", "nodes", "batch", "a step", "time", "sent", "energy", *(["cost"] if priced else [])]
-    table = Table("", *heads, box=None)
-    table.columns[1].overflow = "fold"
-    for place, each in enumerate(found.ranked[:top], start=1):
-        price = each.price
-        mark = "" if each.candidate.exact else " ~"
-        table.add_row(
-            f"{place}",
-            each.candidate.name + mark,
-            str(each.candidate.nodes),
-            str(each.candidate.batch),
-            f"{1000 * price.step_seconds:,.1f} ms",
-            duration(each.seconds),
-            size(price.total(found.epochs, "bytes")),
-            f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
-            *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
-        )
-    console.print(table)
-    for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
-        console.print(f"{place}: {each.why}", highlight=False, soft_wrap=True)
-    best = found.best
-    alone = next((each for each in found.ranked if each.candidate.nodes == 1), None)
-    if best.candidate.nodes == 1:
-        console.print("[bold]One node is best.[/]", highlight=False)
-    elif alone is not None:
-        faster = alone.seconds / best.seconds
-        console.print(f"{faster:.2f}x as fast as one node ({duration(alone.seconds)})", highlight=False)
-    if limit is not None and best.seconds > limit:
-        console.print(f"nothing takes less than {duration(limit)}", style="yellow", highlight=False)
-    console.print(
-        f"{found.epochs:g} epochs; times are predictions and energy is estimated; "
-        "~: not exactly what one node would learn, so some more epochs are assumed",
-        style="dim",
-        highlight=False,
-        soft_wrap=True,
-    )

@@ -31,7 +31,9 @@ def register(application: typer.Typer) -> None:
 
 
 def probe(
-    nodes: Annotated[int, typer.Option("--nodes", "-n", help="Nodes on this machine.")] = 2,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", help="Nodes on this machine; default: 2, with --expect 1.")
+    ] = None,
     bandwidth: BandwidthOption = None,
     delay: DelayOption = None,
     listen: Annotated[
@@ -55,12 +57,14 @@ def probe(
 
       minga probe --listen 10.0.0.1:29600 --expect 3 --nodes 1 --out cluster.toml
     """
-    from minga.cli.options import experiment_from
+    from minga.cli.options import check_writable, experiment_from
     from minga.comm.probing import Links
     from minga.measure.events import event_files, read_events
     from minga.plan.probed import to_toml
 
-    here = nodes if listen is None or expect is None else min(nodes, 1)
+    here = nodes if nodes is not None else 1 if listen is not None and expect is not None else 2
+    if out is not None:
+        check_writable(out)
     listening = listening_from(
         listen, interface=interface, expect=expect, here=here, tls=tls, token_file=token_file, quiet=as_json
     )
@@ -70,12 +74,12 @@ def probe(
             codec=None,
             settings=None,
             checkpoints=False,
-            nodes=nodes if listening is None else expect,
+            nodes=here if listening is None else expect,
             strategy="probe",
             steps=1,
             bandwidth=bandwidth,
             delay=delay,
-            transport=transport if (nodes if listening is None else expect or 1) > 1 else None,
+            transport=transport if (here if listening is None else expect or 1) > 1 else None,
             runs=folder,
         )
         summary = execute(experiment, quiet=True, listening=listening)

@@ -56,12 +56,14 @@ def profile(
 
       minga profile digits --codec top_k:ratio=0.001 --json
     """
+    from minga.cli.options import check_writable
     from minga.simulate.profile import save_profile
 
+    path = out or Path(f"{name_of(workload)}.profile.json")
+    check_writable(path)
     measured = measured_profile(
         workload, data=data, batches=batch or [], codecs=codec or [], processes=processes, pin=pin, threads=threads
     )
-    path = out or Path(f"{name_of(workload)}.profile.json")
     save_profile(measured, path)
     if as_json:
         print(json.dumps(dataclasses.asdict(measured)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,6 +88,7 @@ def simulate(
 
       minga simulate digits --nodes 4 --bandwidth 100mbit --strategy adaptive --change 5s:bandwidth=1mbit --json
     """
+    from minga.plan.cluster import CarrierCosts
     from minga.report.live import View, view_for
     from minga.simulate.simulation import simulate as simulated
 
@@ -111,7 +114,13 @@ def simulate(
     console = Console(stderr=True)
     with View() if as_json and not console.is_terminal else view_for(console) as view:
         summary = simulated(
-            experiment, measured, view, mode="sizes" if sizes else "mathematics", changes=changes, varied=not even
+            experiment,
+            measured,
+            view,
+            mode="sizes" if sizes else "mathematics",
+            carrier=CarrierCosts().carrier(),
+            changes=changes,
+            varied=not even,
         )
     if as_json:
         print(json.dumps(summary.to_dict()))
@@ -121,6 +130,8 @@ def simulate(
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
     """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
+    import dataclasses
+
     from minga.cli.profile import measured_profile, name_of
     from minga.errors import ConfigError
     from minga.simulate.profile import load_profile, save_profile
@@ -131,15 +142,23 @@ def profile_for(workload: str, data: str | None, given: Path | None, runs: Path)
             raise ConfigError(
                 f"{given} is a profile of {profile.workload}, not of {workload}: minga profile {workload} makes one"
             )
-        return profile
-    kept = runs.expanduser() / "profiles" / f"{name_of(workload)}.json"
-    if kept.is_file():
+        return dataclasses.replace(profile, workload=workload)  # it may have been measured somewhere else
+    source = Path(workload.partition(":")[0])
+    kept = runs.expanduser() / "profiles" / f"{name_of(workload)}{_mark_of(source)}.json"
+    if kept.is_file() and not (source.is_file() and source.stat().st_mtime > kept.stat().st_mtime):
         return load_profile(kept)
     measured = measured_profile(workload, data=data, batches=[], codecs=[])
     kept.parent.mkdir(parents=True, exist_ok=True)
     save_profile(measured, kept)
     Console(stderr=True).print(f"measured this machine's profile: {kept}", highlight=False, soft_wrap=True)
     return measured
+
+
+def _mark_of(source: Path) -> str:
+    """Two workloads in files of one name are two."""
+    if not source.is_file():
+        return ""
+    return f"-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:8]}"
 
 
 def parse_change(text: str, hosts: int) -> Change:
@@ -161,14 +180,21 @@ def parse_change(text: str, hosts: int) -> Change:
         number = int(name[1:]) - 1
     field, _, value = what.partition("=")
     moment = parse_duration(time)
+    if not 0 <= moment < math.inf:
+        raise ConfigError(f"--change {text!r}: its time should be 0s or later")
     match field:
         case "bandwidth" | "up" | "down" if value:
             rate = parse_bandwidth(value) / 8
+            if not 0 <= rate < math.inf:
+                raise ConfigError(f"--change {text!r}: {field} should be 0 (nothing gets through) or more")
             both = field == "bandwidth"
             up, down = (rate if both or field == way else None for way in ("up", "down"))
             return Change(time=moment, host=number, up=up, down=down)
         case "delay" if value:
-            return Change(time=moment, host=number, delay=parse_duration(value))
+            delay = parse_duration(value)
+            if not 0 <= delay < math.inf:
+                raise ConfigError(f"--change {text!r}: delay should be 0 or more")
+            return Change(time=moment, host=number, delay=delay)
         case "speed" if value:
             speed = parse_fraction(value)
             if not speed > 0:

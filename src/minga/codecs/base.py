@@ -48,6 +48,11 @@ class Codec(Named, ABC):
     """Whether it errs in one direction, and so needs error feedback."""
 
     @property
+    def owes(self) -> bool:
+        """Whether a vector may lack something on the other side, for now or for good."""
+        return False
+
+    @property
     def corrects_momentum(self) -> bool:
         """Whether momentum is accumulated here, before what is sent is chosen, instead of in the optimizer."""
         return False
@@ -99,6 +104,10 @@ class BiasedCodec(Codec):
 
     feedback: bool = True
     """Add what was left out to the next vector; false only to see what happens without."""
+
+    @property
+    def owes(self) -> bool:
+        return self.biased or self.feedback
 
     @abstractmethod
     def compress(self, vector: Tensor, stream: Stream) -> Tensor:

@@ -70,8 +70,7 @@ class PowerSGD(BiasedCodec):
         if len(first):
             add_up(first)
         for left, shared in zip(lefts, plan.lefts(mean), strict=True):
-            # Householder's way: directions that a matrix lacks are filled up, where Gram-Schmidt would divide by zero.
-            left.copy_(torch.linalg.qr(shared.t()).Q.t())
+            left.copy_(_orthonormal(shared.t()).t())
             shared.copy_(left)
         for matrix, left, right in zip(matrices, lefts, plan.rights(given), strict=True):
             torch.mm(left, matrix, out=right)
@@ -123,6 +122,13 @@ class PowerSGD(BiasedCodec):
         if known is None:
             known = torch.randn(length, generator=stream.shared_generator(), dtype=torch.float64).to(vector)
         return known
+
+
+def _orthonormal(matrix: Tensor) -> Tensor:
+    """Householder's way: directions that a matrix lacks are filled up, where Gram-Schmidt would divide by zero."""
+    wide = matrix.float() if matrix.element_size() < 4 else matrix  # it can't be done in 16 bits
+    columns: Tensor = torch.linalg.qr(wide).Q
+    return columns
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,9 @@ class TopK(SparseCodec):
         return torch.empty(count * (vector.element_size() + 4), dtype=torch.uint8, device=vector.device)
 
     def _parts(self, encoded: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        # Values come first, where any type is aligned.
-        cut = self.values_in(like.numel()) * like.element_size()
+        # The wider of the two comes first, so that both are aligned.
+        count = self.values_in(like.numel())
+        if like.element_size() < 4:
+            return encoded[: 4 * count].view(torch.int32), encoded[4 * count :].view(like.dtype)
+        cut = count * like.element_size()
         return encoded[cut:].view(torch.int32), encoded[:cut].view(like.dtype)

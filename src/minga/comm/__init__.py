@@ -1,6 +1,13 @@
 """How ranks talk: transports carry messages, collectives are functions over any transport."""
 
-from minga.comm.collectives import COLLECTIVES, all_reduce_mean, all_reduce_sum, barrier, broadcast
+from minga.comm.collectives import (
+    COLLECTIVES,
+    all_reduce_mean,
+    all_reduce_sum,
+    barrier,
+    broadcast,
+    same_everywhere,
+)
 from minga.comm.transport import Done, Group, Pending, Transport
 
 __all__ = [
@@ -13,4 +20,5 @@ __all__ = [
     "all_reduce_sum",
     "barrier",
     "broadcast",
+    "same_everywhere",
 ]

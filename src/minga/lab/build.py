@@ -19,6 +19,7 @@ from minga.errors import ConfigError
 from minga.lab import channel
 from minga.lab.agent import Agent, AgentError, start_agent
 from minga.lab.cpu_shares import CpuShares
+from minga.lab.limits import check_rates
 from minga.lab.measurement import Measurement
 from minga.lab.namespaces import die_with_parent
 from minga.lab.relay import Direction, Relay
@@ -182,6 +183,7 @@ class Building:
     def change(self, host: str, link: Link) -> None:
         """Give a host's cable other values while it is in use."""
         self._known(host)
+        check_rates(link)
         if link.delays and host not in self._delayed and self.emulation != "netem":
             raise ConfigError(
                 f"the cable of {host} was laid without a delay; make the lab with a delay to change it later"

@@ -23,13 +23,13 @@ from typing import IO, Any, Self
 
 from minga.errors import ConfigError, LabError
 from minga.lab import channel, registry
+from minga.lab.limits import check_network
 from minga.lab.namespaces import enter
 from minga.lab.rights import check_rights
 from minga.network import Link, LinkOverride, Network
 
-__all__ = ["Lab", "Measured", "adjust_link", "check_number", "cut_hosts", "mend_hosts"]
+__all__ = ["Lab", "Measured", "adjust_link", "cut_hosts", "mend_hosts"]
 
-_MOST_HOSTS = 200
 
 _PATIENCE_SECONDS = 60.0
 
@@ -69,12 +69,6 @@ class Measured:
         return found
 
 
-def check_number(hosts: int) -> None:
-    """`ConfigError` for more hosts than a lab can have; a simulation may have more."""
-    if hosts > _MOST_HOSTS:
-        raise ConfigError(f"a lab has at most {_MOST_HOSTS} hosts, not {hosts}; minga simulate can have more")
-
-
 class Lab:
     """A running lab; use it as a context manager."""
 
@@ -85,8 +79,7 @@ class Lab:
 
         `purpose` is what `minga lab list` says of it.
         """
-        network.check_hosts(hosts)
-        check_number(hosts)
+        check_network(network, hosts)
         if len(cpu) not in (0, 1, hosts):
             raise ConfigError(f"cpu should have one value, or one for each of the {hosts} hosts, not {len(cpu)}")
         most = os.cpu_count() or 1

@@ -25,7 +25,7 @@ from minga.comm import barrier
 from minga.comm.tcp import DataDoor, TcpTransport, Tls
 from minga.comm.traced import TracedTransport
 from minga.data.fingerprint import fingerprint
-from minga.errors import PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
+from minga.errors import LeftBehind, PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
 from minga.experiment import Experiment
 from minga.journal import Journal
 from minga.measure.recorder import Recorder
@@ -196,7 +196,7 @@ class Seat:
                 if self.member.connected:
                     alone_since = time.monotonic()
                 elif time.monotonic() - alone_since > _WITHOUT_COORDINATOR_SECONDS:
-                    raise PeerLost(
+                    raise LeftBehind(
                         f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
                         f"{self.member.message}"
                     ) from None
@@ -216,7 +216,10 @@ class Seat:
         self.member.close()
         self._info = dataclasses.replace(self._info, incarnation=new_incarnation())
         self.member = self._join_as(self._info)
-        return self.first_generation(_WITHOUT_COORDINATOR_SECONDS)
+        try:
+            return self.first_generation(_WITHOUT_COORDINATOR_SECONDS)
+        except (Refused, PeerTimeout) as error:
+            raise LeftBehind(f"{self._info.id} was left behind ({refused}) and can't come back: {error}") from None
 
     def stepped(self, trainee: Trainee) -> None:
         """After each step: say how far it has come, or go."""

@@ -18,6 +18,7 @@ from minga.experiment import Experiment
 from minga.launch.hosting import COORDINATOR, coordinator_file, host_ranks, hosting
 from minga.launch.listening import Listening
 from minga.launch.processes import Job, Processes, processes
+from minga.launch.rank import LEFT_BEHIND, STOPPED
 from minga.launch.revival import Revival
 from minga.measure.events import event_files, read_events
 from minga.membership.coordinator_process import ABANDONED
@@ -30,8 +31,9 @@ _TICK_SECONDS = 0.1
 # After a failure, the other ranks get this long to tell theirs: the cause may be among them.
 _LAST_WORDS_SECONDS = 1.0
 # The exit code of a rank that was asked to stop, and how long ranks have for their last checkpoint.
-_STOPPED = 128 + signal.SIGTERM
 _STOP_SECONDS = 60.0
+# When all members have finished, a process that is still there was none of them any more.
+_LEFT_OVER_SECONDS = 5.0
 # A coordinator that dies more often than this has another problem.
 _MOST_RESTARTS = 20
 
@@ -86,6 +88,7 @@ def launch_local(
                 workers={job.name for job, ranks in zip(jobs, hosted, strict=True) if min(ranks) < nodes}
                 if listening is None
                 else {"others"},
+                fewest=experiment.cluster.min_nodes if listening is None else 1,
                 stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
             )
         if listening is not None:
@@ -132,7 +135,11 @@ def see_through(
     while started.running and time.monotonic() < deadline:
         for name, code in started.wait(_TICK_SECONDS):
             if coordinator is not None and name == COORDINATOR:
-                if code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
+                never = code not in (0, ABANDONED) and load_state(coordinator_file(run)) is None
+                if never:  # it can't even begin, as where its port is taken
+                    failed[name] = code
+                    deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+                elif code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
                     restarts += 1
                     started.start(coordinator)
                 elif code not in (0, ABANDONED) and not coordinator.helper:
@@ -141,9 +148,9 @@ def see_through(
                 done = done or (code == 0 and not coordinator.helper)  # others, elsewhere, have come to the end
             elif code == 0:
                 done = True
-            elif code == _STOPPED:
+            elif code == STOPPED:
                 stopped = True
-            elif revival is not None and code < 0:
+            elif revival is not None and (code < 0 or code == LEFT_BEHIND):
                 killed[name] = code
                 if not done and not stopping() and revival.start_again(started, name):
                     del killed[name]
@@ -165,12 +172,19 @@ def see_through(
             break  # a coordinator for others has nothing to wait for
         if revival is not None:
             revival.end_stopped(started)
-            if over and done and revival.is_left_over(started.names):
-                break
+            if over and done:
+                # Whoever is stopped or cut off is not in the run any more, and may never come back to hear of it.
+                patience = 0.0 if revival.is_left_over(started.names) else _LEFT_OVER_SECONDS
+                deadline = min(deadline, time.monotonic() + patience)
         tick()
     if stopping() or (stopped and not failed):
         raise _stopped(run)
     if failed or (killed and not done):
+        if not failed and revival is not None and revival.in_vain(killed) and (left := revival.left(killed)):
+            raise RunError(
+                f"{left} of the nodes {'is' if left == 1 else 'are'} left, fewer than --min-nodes, and nobody can join "
+                f"a run without --listen{_how_to_go_on(run)}"
+            )
         raise _cause(failed or killed, run)
 
 
@@ -193,10 +207,16 @@ def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
 
 
 def _stopped(run: Path) -> RunStopped:
+    how = _how_to_go_on(run)
+    return RunStopped(
+        f"the run was asked to stop{how}" if how else "the run was asked to stop before it had a checkpoint"
+    )
+
+
+def _how_to_go_on(run: Path) -> str:
+    """In words, if there is a checkpoint."""
     whole = [checkpoint for checkpoint in list_checkpoints(run) if checkpoint.complete]
-    if not whole:
-        return RunStopped("the run was asked to stop before it had a checkpoint")
-    return RunStopped(f"the run was asked to stop; it goes on from {whole[-1].name} with: minga train --resume {run}")
+    return f"; it goes on from {whole[-1].name} with: minga train --resume {run}" if whole else ""
 
 
 def _cause(failed: Mapping[str, int], run: Path) -> Exception:

@@ -20,7 +20,7 @@ from minga.checkpoints.keeper import DiskKeeper, Keeper
 from minga.checkpoints.resume import Resumption
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
-from minga.errors import MingaError, PeerLost, Refused, RunStopped
+from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
 from minga.experiment import Experiment, load
 from minga.launch.elastic import Seat, train_through_changes
 from minga.launch.hosting import coordinator_file
@@ -38,6 +38,8 @@ from minga.workload import load_workload
 __all__ = ["STOPPED", "main", "record_failure"]
 
 STOPPED = 128 + signal.SIGTERM
+LEFT_BEHIND = 75
+"""Exit code of a rank that the others go on without."""
 """The exit code of a rank that was asked to stop, and has."""
 
 _LOG = logging.getLogger("minga.launch")
@@ -67,7 +69,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         # When the worker has failed, its server may wait for others until the deadline: leave it behind.
         thread.join(timeout=None if not hosted[0].failed else 0)
     if any(rank.failed for rank in hosted):
-        return 1
+        return LEFT_BEHIND if hosted[0].left_behind else 1
     return STOPPED if any(rank.stopped for rank in hosted) else 0
 
 
@@ -99,6 +101,8 @@ class _Rank:
         self._trainee: Trainee | None = None
         self._keeper = Keeper()
         self.failed = False
+        self.left_behind = False
+        """Whether the others do without it: no failure of the run."""
         self.stopped = False
 
     def build(self) -> None:
@@ -225,6 +229,7 @@ class _Rank:
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True
+        self.left_behind = isinstance(error, LeftBehind)
         step = self._trainee.replica.step if self._trainee is not None else 0
         record_failure(self._recorder, self._rank, step, error)
 

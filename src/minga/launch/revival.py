@@ -29,10 +29,16 @@ _LOOK_SECONDS = 0.5
 class Revival:
     """Which processes are started again, and how often."""
 
-    def __init__(self, needed: Iterable[Job], workers: Collection[str], stopped_seconds: float = 5.0) -> None:
-        """`workers`: names of all processes that train; `stopped_seconds`: how long a needed one may be stopped."""
+    def __init__(
+        self, needed: Iterable[Job], workers: Collection[str], *, fewest: int = 1, stopped_seconds: float = 5.0
+    ) -> None:
+        """`workers`: names of all processes that train; `fewest`: with less of them nobody goes on.
+
+        `stopped_seconds`: how long a needed one may be stopped.
+        """
         self._needed = {job.name: job for job in needed}
         self._workers = set(workers)
+        self._fewest = fewest
         self._stopped_seconds = stopped_seconds
         self._starts: Counter[str] = Counter()
         self._looked = 0.0
@@ -53,8 +59,12 @@ class Revival:
         return set(names) <= set(self._starts)
 
     def in_vain(self, killed: Collection[str]) -> bool:
-        """Whether nobody is left who trains."""
-        return self._workers <= set(killed)
+        """Whether too few are left who train."""
+        return self.left(killed) < self._fewest
+
+    def left(self, killed: Collection[str]) -> int:
+        """How many processes that train are left."""
+        return len(self._workers - set(killed))
 
     def end_stopped(self, started: Processes) -> None:
         """A server that is stopped (SIGSTOP) holds everybody up: a new process can do its work."""

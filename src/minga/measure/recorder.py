@@ -9,11 +9,13 @@ Spans and traffic belong to the training thread; events may come from any thread
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from minga.comm.traced import Traffic
 from minga.measure.events import Event, step_line
@@ -23,6 +25,9 @@ from minga.measure.spans import Spans
 __all__ = ["Recorder"]
 
 _FLUSH_SECONDS = 0.2
+_MOST_UNWRITTEN = 1 << 20
+
+_LOG = logging.getLogger(__name__)
 
 
 class Recorder:
@@ -38,12 +43,15 @@ class Recorder:
         self._meter: Meter | None = None
         self._lock = threading.Lock()
         self._waiting: list[Event | tuple[Any, ...]] = []
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
+        self._unwritten = bytearray()
+        """What the disk has not taken yet; the first line may be on it in part."""
+        self._told = False
         self._flushed = time.monotonic()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.has_history = path.is_file() and path.stat().st_size > 0
-            self._file = path.open("a", encoding="utf-8")
+            self._file = path.open("ab", buffering=0)
 
     @property
     def keeps_events(self) -> bool:
@@ -89,14 +97,27 @@ class Recorder:
         with self._lock:
             if self._file is not None:
                 self._flush()
-                self._file.close()
+                with contextlib.suppress(OSError):
+                    self._file.close()
                 self._file = None
 
     def _flush(self) -> None:
-        if self._file is not None:
-            waiting, self._waiting = self._waiting, []  # first of all: an event that is no JSON must not come again
-            for event in waiting:
-                line = step_line(*event) if isinstance(event, tuple) else event.to_json()
-                self._file.write(line + "\n")
-            self._file.flush()
-            self._flushed = time.monotonic()
+        if self._file is None:
+            return
+        waiting, self._waiting = self._waiting, []  # first of all: an event that is no JSON must not come again
+        self._flushed = time.monotonic()
+        for event in waiting:
+            line = step_line(*event) if isinstance(event, tuple) else event.to_json()
+            self._unwritten += line.encode() + b"\n"
+        try:
+            while self._unwritten:
+                del self._unwritten[: self._file.write(self._unwritten)]
+        except OSError as error:  # a full disk, say: events are worth less than the training
+            self._keep_for_later(error)
+
+    def _keep_for_later(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            _LOG.warning("events can't be written (%s); training goes on, and the last ones may be lost", error)
+        if len(self._unwritten) > _MOST_UNWRITTEN:
+            del self._unwritten[self._unwritten.rfind(b"\n", 0, _MOST_UNWRITTEN) + 1 :]

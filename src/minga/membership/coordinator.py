@@ -242,6 +242,7 @@ class Coordinator:
                 await connection.close()
                 return
         self._connections[link] = connection
+        reason = self._roster.objection(hello)  # once more: others may have come meanwhile
         if not self._roster.hello(self._clock(), link, hello):
             self._entrance.refuse(peer, reason)
         else:

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from minga.codecs import Codec, Int8
+from minga.codecs import Codec, Int8, Plain
 from minga.comm import Transport, all_reduce_sum, broadcast
 from minga.comm.probing import probe
+from minga.config import FieldError
 from minga.errors import ProtocolError
 from minga.layout import Bucket
 from minga.memory import Memory
@@ -23,10 +24,8 @@ from minga.plan.probed import cluster_of
 from minga.plan.self_profile import SelfProfile
 from minga.plan.watch import Watch
 from minga.replica import Replica
-from minga.spec import Named, describe
+from minga.spec import describe
 from minga.strategies import Adaptive, AllReduce, LocalSGD, Single, Strategy
-from minga.strategies.adaptive import LADDER
-from minga.strategies.movement import LAST
 from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["Auto"]
@@ -64,21 +63,29 @@ class Auto(Strategy):
 
     replicas_differ: ClassVar[bool] = True
 
+    def check(self) -> None:
+        if not isinstance(self.codec, Plain):
+            raise FieldError(("codec",), "auto chooses codecs by itself; leave it out, or say adaptive")
+
     def start(self, replica: Replica, comm: Transport) -> None:
         replica.state[_KEY] = _State()
-        replica.agreed = False  # also if a peer was lost just when it was not
         if comm.size == 1:
-            self._begin(replica, comm, Single())
+            self._begin(replica, comm, Single(), agreed=False)
         else:
-            self._look(replica, comm)
+            self._look(replica, comm, agreed=False)
 
-    def _begin(self, replica: Replica, comm: Transport, strategy: Strategy) -> None:
+    def _begin(self, replica: Replica, comm: Transport, strategy: Strategy, *, agreed: bool) -> None:
+        """Go on with a strategy; `agreed`: nobody needs parameters of another."""
         state: _State = replica.state[_KEY]
         state.inner, state.own, state.watch = describe(strategy), None, None
         replica.state = {_KEY: state}
         replica.heard = None
         replica.drop_buckets()
-        strategy.start(replica, comm)
+        replica.agreed = agreed
+        try:
+            strategy.start(replica, comm)
+        finally:
+            replica.agreed = False
 
     def _inner(self, replica: Replica) -> Strategy:
         return _strategy(replica.state[_KEY].inner)
@@ -97,15 +104,13 @@ class Auto(Strategy):
             state.own.stepped(began, comm.now())
             if state.own.complete:
                 self._plan(replica, comm, state)
-        elif state.watch is not None and state.watch.changed(replica.step, comm):
+        elif state.watch is not None and state.watch.changed(comm):
             self._inner(replica).finish(replica, comm)
-            replica.agreed = True
-            self._look(replica, comm)
+            self._look(replica, comm, agreed=True)
 
-    def _look(self, replica: Replica, comm: Transport) -> None:
+    def _look(self, replica: Replica, comm: Transport, *, agreed: bool) -> None:
         """Everybody trains alone for some steps."""
-        self._begin(replica, comm, _ALONE)
-        replica.agreed = False
+        self._begin(replica, comm, _ALONE, agreed=agreed)
         replica.state[_KEY].own = SelfProfile.of(replica, comm.now())
 
     def _plan(self, replica: Replica, comm: Transport, state: _State) -> None:
@@ -132,13 +137,10 @@ class Auto(Strategy):
         planned.append({"step": replica.step, "strategy": describe(strategy)})
         if isinstance(strategy, AllReduce):
             average_optimizers(replica, comm)
-        replica.agreed = True
-        self._begin(replica, comm, strategy)
-        replica.agreed = False
+        self._begin(replica, comm, strategy, agreed=True)
         if not isinstance(strategy, Adaptive):  # which follows changes by itself, and waits for nobody
-            period = int(getattr(strategy, "period", 1))
             now = comm.now()
-            state.watch = Watch(began=replica.step, period=period, until=now + state.patience, last=now)
+            state.watch = Watch(until=now + state.patience, last=now)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         state: _State = replica.state[_KEY]
@@ -172,13 +174,6 @@ class Auto(Strategy):
         kept = super().memory(replica)
         return Memory({"inner": replica.state[_KEY].inner, "state": kept.tree}, kept.tensors)
 
-    def _vocabulary(self) -> tuple[dict[str, type[Any]], dict[str, Named]]:
-        kinds, configurations = super()._vocabulary()
-        for strategy in (Adaptive(), AllReduce(), LocalSGD()):
-            more, others = strategy._vocabulary()
-            kinds, configurations = {**more, **kinds}, {**others, **configurations}
-        return kinds, {**configurations, **{describe(codec): codec for codec in _codecs(candidates_among_peers(2))}}
-
     def recall(self, replica: Replica, memory: Memory) -> None:
         replica.state[_KEY].memory = memory
 
@@ -186,9 +181,8 @@ class Auto(Strategy):
         """Begin with the strategy that was in use, and only then put its memory back."""
         memory = replica.state[_KEY].memory
         if memory is not None:
-            replica.agreed = True  # nobody takes the parameters of another: every rank has got its own back
-            self._begin(replica, comm, _known(memory.tree["inner"], comm.size))
-            replica.agreed = False
+            # Nobody takes the parameters of another: every rank has got its own back.
+            self._begin(replica, comm, _known(memory.tree["inner"], comm.size), agreed=True)
             super().recall(replica, Memory(memory.tree["state"], memory.tensors))
         state: _State = replica.state[_KEY]
         self._inner(replica).resume(replica, comm)
@@ -212,4 +206,4 @@ def _strategy(text: str) -> Strategy:
 
 
 def _codecs(candidates: list[Candidate]) -> list[Codec]:
-    return list(dict.fromkeys([*LADDER, LAST, *(candidate.strategy.codec for candidate in candidates)]))
+    return list(dict.fromkeys(codec for candidate in candidates for codec in candidate.strategy.codecs))

@@ -13,6 +13,8 @@ from minga.strategies import Adaptive, AllReduce, DiLoCo, Gossip, LocalSGD, Para
 __all__ = ["Candidate", "candidates_among_peers", "candidates_for"]
 
 _PERIODS = (4, 8, 16, 32, 64)
+# More of them beside workers make messages small and many.
+_MOST_SERVERS = 8
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,19 @@ def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) ->
     `total_batch`: samples of all nodes together, which they divide; None: each node takes `batch`.
     """
 
-    def share(count: int) -> int:
-        return batch if total_batch is None else max(1, -(-total_batch // count))
+    def made(spec: str, count: int) -> Iterator[Candidate]:
+        share = batch if total_batch is None else -(-total_batch // count)
+        if total_batch is None or count <= total_batch:
+            yield Candidate(Strategy.from_value(spec), count, share)
 
-    yield Candidate(Single(), 1, share(1))
+    yield from made("single", 1)
     for count in _counts(nodes):
         for spec in _specs(count):
-            yield Candidate(Strategy.from_value(spec), count, share(count))
+            yield from made(spec, count)
+    # Servers on machines of their own take those from the workers.
+    for servers in sorted({1, nodes // 3} - {0}) if nodes > 2 else ():
+        for spec in _server_specs(servers, "own"):
+            yield from made(spec, nodes - servers)
 
 
 def candidates_among_peers(nodes: int) -> list[Candidate]:
@@ -108,6 +116,12 @@ def _counts(nodes: int) -> list[int]:
     return [*powers, nodes] if nodes > 1 else []
 
 
+def _server_specs(servers: int, placement: str) -> Iterator[str]:
+    for mode in ("sync", "ssp", "async"):
+        for codec in ("", ",codec=half", ",codec=int8"):
+            yield f"ps:mode={mode},servers={servers},placement={placement}{codec}"
+
+
 def _specs(nodes: int) -> Iterator[str]:
     codecs = ("", "half", "int8", "(power_sgd:rank=2)", "(power_sgd:rank=4)", "(top_k:ratio=0.01)")
     yield "adaptive"
@@ -117,11 +131,8 @@ def _specs(nodes: int) -> Iterator[str]:
     for collective in collectives:
         for codec in codecs if collective == "ring" else codecs[:2]:
             yield f"{collective}:codec={codec}" if codec else collective
-    for servers in sorted({1, max(1, nodes // 2)}):
-        for mode in ("sync", "ssp", "async"):
-            for codec in codecs[:3]:
-                yield f"ps:mode={mode},servers={servers}" + (f",codec={codec}" if codec else "")
-    yield f"ps:mode=sync,servers={nodes},placement=beside"
+    for servers in sorted({1, min(nodes, _MOST_SERVERS)}):
+        yield from _server_specs(servers, "beside")
     for period in _PERIODS:
         for codec in ("", "int8", "sign"):
             ending = f",codec={codec}" if codec else ""

@@ -13,10 +13,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minga.comm.simulated import Carrier, Wires
+from minga.comm.tcp.frames import SHORT_BYTES
 from minga.config import Config, FieldError
 from minga.network import Network
 from minga.simulate.wiring import wires_of
@@ -47,7 +49,7 @@ class CarrierCosts(Config):
                 raise FieldError((name,), f"should be seconds, 0 or a little more, not {value:g}")
 
     def carrier(self) -> Carrier:
-        return Carrier(**vars(self))
+        return Carrier(rendezvous_bytes=SHORT_BYTES, **vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,30 +84,48 @@ class PlannedCluster(Config):
 
     def check(self) -> None:
         if not 1 <= self.nodes <= 100_000:
-            raise FieldError(("nodes",), f"should be 1 or more, not {self.nodes}")
+            raise FieldError(("nodes",), f"should be from 1 to 100000, not {self.nodes}")
         if self.speeds and len(self.speeds) != self.nodes:
             raise FieldError(("speeds",), f"should have {self.nodes} values, one for each node, not {len(self.speeds)}")
-        if any(not speed > 0 for speed in self.speeds):
-            raise FieldError(("speeds",), f"should be above 0, not {list(self.speeds)}")
+        if any(not 0 < speed < math.inf for speed in self.speeds):
+            raise FieldError(("speeds",), f"should be numbers above 0, not {list(self.speeds)}")
         if self.delays and [len(row) for row in self.delays] != [self.nodes] * self.nodes:
             raise FieldError(("delays",), f"should be a table of {self.nodes} rows with {self.nodes} numbers each")
+        if any(not 0 <= delay < 60 for row in self.delays for delay in row):
+            raise FieldError(("delays",), "should be seconds, from 0 to less than 60")
         for name in ("price_per_hour", "idle_watts", "core_watts"):
             if not 0 <= getattr(self, name) < 1e9:
                 raise FieldError((name,), f"should be 0 or more, not {getattr(self, name):g}")
         self.network.check_hosts(self.nodes)
 
     def wires(self, hosts: int, order: tuple[int, ...] = ()) -> Wires:
-        """The cables of some hosts; those beyond the nodes, for servers of their own, are like the first."""
-        wires = wires_of(self.network, hosts, self.carrier.carrier())
-        if self.delays and hosts <= self.nodes:
-            rows = tuple(row[:hosts] for row in self.delays[:hosts])
-            wires = Wires(
-                cables=wires.cables, carrier=wires.carrier, sites=wires.sites, between=wires.between, delays=rows
-            )
-        return wires.in_order(list(order)) if order else wires
+        """The cables of hosts: of these nodes, and of more beyond them, for servers of their own, like the first."""
+        every = replace(wires_of(self.network, self.nodes, self.carrier.carrier()), delays=self.delays)
+        chosen = list(order) or list(range(min(hosts, self.nodes)))
+        places = [*chosen, *[chosen[0]] * (hosts - len(chosen))]
+        wires = every.in_order(places)
+        if not self.delays or hosts == len(chosen):
+            return wires
+        near = min((delay for node, delay in enumerate(self.delays[chosen[0]]) if node != chosen[0]), default=0.0)
+        delays = tuple(
+            tuple(near if i != j and places[i] == places[j] else delay for j, delay in enumerate(row))
+            for i, row in enumerate(wires.delays)
+        )
+        return replace(wires, delays=delays)
 
     def speed_of(self, node: int) -> float:
         return self.speeds[node] if node < len(self.speeds) else 1.0
+
+    def best_nodes(self, count: int) -> tuple[int, ...]:
+        """The fastest so many, by their numbers; of equal ones those with the widest cables, then the nearest."""
+
+        def worth(node: int) -> tuple[float, float, float, int]:
+            link = self.network.link_of(f"h{node + 1}")
+            width = min(rate or math.inf for rate in (link.bandwidth_up, link.bandwidth_down))
+            far = sum(self.delays[node]) if self.delays else link.delay
+            return -self.speed_of(node), -width, far, node
+
+        return tuple(sorted(sorted(range(self.nodes), key=worth)[:count]))
 
 
 def load_cluster(path: Path) -> PlannedCluster:

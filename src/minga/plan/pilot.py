@@ -14,14 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from minga.errors import MingaError
 from minga.experiment import Cluster, Experiment, Training
 from minga.measure.events import event_files, read_events
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
+from minga.plan.planner import Plan, Planned
 from minga.plan.pricing import simulation_of
 from minga.simulate.profile import Profile
 
-__all__ = ["Reached", "first_reach", "fly"]
+__all__ = ["Reached", "first_reach", "fly", "pilot_runs"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,42 @@ class Reached:
     epochs: float | None
     best: float
     """The highest accuracy on the way."""
+    problem: str = ""
+    """Why it came to nothing."""
+
+
+def pilot_runs(
+    found: Plan,
+    profile: Profile,
+    cluster: PlannedCluster,
+    *,
+    target: float,
+    pilots: int,
+    total_batch: int | None = None,
+    data: str | None = None,
+    progress: Callable[[float, int], None] = lambda done, of: None,
+) -> list[tuple[Planned, Reached]]:
+    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy first, and when."""
+    chosen = list(found.ranked[:pilots])
+    if not any(each.candidate.nodes == 1 for each in chosen):
+        chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1][:1]
+    flown = []
+    for number, each in enumerate(chosen):
+        try:
+            reached = fly(
+                each.candidate,
+                profile,
+                cluster,
+                target=target,
+                epochs=found.epochs,
+                total_batch=total_batch,
+                data=data,
+                progress=lambda part, number=number: progress(number + part, len(chosen)),  # type: ignore[misc]
+            )
+        except MingaError as error:  # such as one that diverges: the others may not
+            reached = Reached(None, None, 0.0, problem=str(error))
+        flown.append((each, reached))
+    return sorted(flown, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0, -pair[1].best))
 
 
 def fly(
@@ -43,10 +81,9 @@ def fly(
     epochs: float,
     total_batch: int | None = None,
     data: str | None = None,
-    seed: int = 0,
-    when_stepped: Callable[[], None] = lambda: None,
+    progress: Callable[[float], None] = lambda part: None,
 ) -> Reached:
-    """Train in virtual time for so many epochs."""
+    """Train in virtual time for so many epochs; `progress` is told the part that is done."""
     experiment = Experiment(
         workload=profile.workload,
         data=data,
@@ -54,7 +91,6 @@ def fly(
         cluster=Cluster(nodes=candidate.nodes),
         training=Training(
             epochs=max(1, round(epochs)),
-            seed=seed,
             batch=candidate.batch if total_batch is None else None,
             total_batch=total_batch,
         ),
@@ -62,7 +98,10 @@ def fly(
     with tempfile.TemporaryDirectory(prefix="minga-plan-") as folder:
         (Path(folder) / "events").mkdir()
         simulation = simulation_of(candidate, experiment, profile, cluster, mode="mathematics")
-        simulation.run(Path(folder), when_stepped=when_stepped)
+        simulation.run(
+            Path(folder), when_stepped=lambda: progress(min(t.progress for t in simulation.trainees.values()))
+        )
+        progress(1.0)
         return first_reach(Path(folder), target)
 
 

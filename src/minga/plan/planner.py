@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from minga.errors import MingaError
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import PlannedCluster
-from minga.plan.pilot import Reached, fly
 from minga.plan.pricing import Price, price
 from minga.plan.ring_order import most_central_first, nearest_neighbours
+from minga.plan.uncertainty import between
 from minga.plan.why import why
 from minga.simulate.profile import Profile
 
-__all__ = ["Goal", "Plan", "Planned", "pilot_runs", "plan"]
+__all__ = ["Goal", "Plan", "Planned", "plan"]
 
 Goal = Literal["time", "bytes", "energy", "cost"]
 
@@ -43,12 +44,18 @@ class Plan:
     ranked: tuple[Planned, ...]
     goal: Goal
     epochs: float
-    left_out: int
-    """Candidates that can't be run like that."""
+    left_out: dict[str, str]
+    """Candidates that could not be priced, and why."""
 
     @property
     def best(self) -> Planned:
         return self.ranked[0]
+
+    @property
+    def too_near(self) -> int:
+        """So many others may be as good as the best, by how far predictions are from measurements."""
+        limit = between(self.best.price, self.epochs, self.goal)[1]
+        return sum(each.amount <= limit for each in self.ranked[1:])
 
 
 def plan(
@@ -59,26 +66,28 @@ def plan(
     epochs: float | None = None,
     within: float | None = None,
     total_batch: int | None = None,
+    batches: Sequence[int] = (),
     candidates: Iterable[Candidate] | None = None,
     ranks_may_move: bool = True,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plan:
     """Price all candidates; `within`: only those that take no more seconds, if any does.
 
+    `batches`: samples of a node in a step, to choose among; empty: the workload's own.
     `ranks_may_move`: whether it can still be chosen which node is which rank.
     """
     epochs = epochs or profile.epochs
-    chosen = list(candidates or candidates_for(cluster.nodes, profile.batch, total_batch=total_batch))
-    if cluster.delays and ranks_may_move:
-        ring, centre = nearest_neighbours(cluster.delays), most_central_first(cluster.delays)
-        chosen = [_placed(each, centre if each.strategy.servers_beside_workers else ring) for each in chosen]
+    chosen = list(candidates or _candidates(cluster.nodes, batches or [profile.batch], total_batch))
+    if ranks_may_move:
+        chosen = [_placed(each, cluster) for each in chosen]
     prices: list[Price] = []
+    left_out: dict[str, str] = {}
     for number, candidate in enumerate(chosen):
         progress(number, len(chosen))
         try:
-            prices.append(price(candidate, profile, cluster))
-        except MingaError:
-            continue
+            prices.append(price(candidate, profile, cluster, total_batch=total_batch))
+        except MingaError as error:
+            left_out[f"{candidate.name}, {candidate.nodes} nodes, batch {candidate.batch}"] = str(error)
     progress(len(chosen), len(chosen))
     alone = next((each for each in prices if each.candidate.nodes == 1), None)
     planned = [
@@ -93,35 +102,19 @@ def plan(
     ]
     fitting = [each for each in planned if within is None or each.seconds <= within] or planned
     ranked = sorted(fitting, key=lambda each: (each.amount, each.seconds, each.candidate.nodes))
-    return Plan(tuple(ranked), goal, epochs, len(chosen) - len(prices))
+    return Plan(tuple(ranked), goal, epochs, left_out)
 
 
-def _placed(candidate: Candidate, order: tuple[int, ...]) -> Candidate:
-    if candidate.nodes != len(order):
-        return candidate
-    return Candidate(candidate.strategy, candidate.nodes, candidate.batch, order)
+def _candidates(nodes: int, batches: Sequence[int], total_batch: int | None) -> Iterator[Candidate]:
+    for batch in batches:
+        yield from candidates_for(nodes, batch, total_batch=total_batch)
 
 
-def pilot_runs(
-    found: Plan,
-    profile: Profile,
-    cluster: PlannedCluster,
-    *,
-    target: float,
-    pilots: int,
-    total_batch: int | None = None,
-    data: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> list[tuple[Planned, Reached]]:
-    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy first, and when."""
-    chosen = list(found.ranked[:pilots])
-    chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1]
-    flown = []
-    for number, each in enumerate(chosen):
-        progress(number, len(chosen))
-        reached = fly(
-            each.candidate, profile, cluster, target=target, epochs=found.epochs, total_batch=total_batch, data=data
-        )
-        flown.append((each, reached))
-    progress(len(chosen), len(chosen))
-    return sorted(flown, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0, -pair[1].best))
+def _placed(candidate: Candidate, cluster: PlannedCluster) -> Candidate:
+    """On the best of the nodes; where delays were measured, with short ways around the ring or to the servers."""
+    nodes = cluster.best_nodes(candidate.nodes)
+    if cluster.delays:
+        delays = tuple(tuple(cluster.delays[a][b] for b in nodes) for a in nodes)
+        shortest = most_central_first if candidate.strategy.servers_beside_workers else nearest_neighbours
+        nodes = tuple(nodes[place] for place in shortest(delays))
+    return candidate if nodes == tuple(range(candidate.nodes)) else dataclasses.replace(candidate, order=nodes)

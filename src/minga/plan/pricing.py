@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from minga.experiment import Cluster, Experiment, Training
@@ -14,7 +15,8 @@ from minga.strategies import Adaptive, ParameterServer
 __all__ = ["Price", "price", "simulation_of"]
 
 # Whole periods that are simulated: one until everything is in its stride, and some that are looked at.
-_PERIODS = 3
+_PERIODS, _FEWEST_PERIODS = 3, 2
+_MANY_STEPS = 100
 _FEWEST_STEPS = 6
 _STEPS_TO_ADAPT = 60
 
@@ -49,19 +51,32 @@ class Price:
         return epochs * self.candidate.epochs_factor * per_epoch
 
 
-def price(candidate: Candidate, profile: Profile, cluster: PlannedCluster, *, varied: bool = True) -> Price:
-    """Simulate some steps of a candidate."""
+def price(
+    candidate: Candidate,
+    profile: Profile,
+    cluster: PlannedCluster,
+    *,
+    total_batch: int | None = None,
+    varied: bool = True,
+) -> Price:
+    """Simulate some steps of a candidate; `total_batch`: of all nodes together, where it does not divide evenly."""
+    together = min(profile.samples, total_batch or candidate.nodes * candidate.batch)
     experiment = Experiment(
         workload=profile.workload,
         strategy=candidate.strategy,
         cluster=Cluster(nodes=candidate.nodes),
-        training=Training(steps=_steps(candidate), batch=candidate.batch, evaluate_every=0),
+        training=Training(
+            steps=_steps(candidate),
+            batch=candidate.batch if total_batch is None else None,
+            total_batch=total_batch,
+            evaluate_every=0,
+        ),
     )
     ranks = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied).run()
-    first = max(1, _steps(candidate) // _PERIODS) - 1
+    first = max(1, _steps(candidate) // _periods(candidate)) - 1
     workers = ranks[: candidate.nodes]
     steps = [(rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) for rank in workers]
-    rate = sum(candidate.batch / seconds for seconds in steps)
+    rate = sum(together / candidate.nodes / seconds for seconds in steps)
     step = sum(steps) / len(steps)
     worked = [
         (rank.worked_at[-1] - rank.worked_at[first]) / (rank.steps - first - 1) / seconds
@@ -72,7 +87,8 @@ def price(candidate: Candidate, profile: Profile, cluster: PlannedCluster, *, va
     if experiment.ranks > candidate.nodes:
         # Servers answer what they get: in the mean over a whole run, by what they have sent in all.
         sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / _steps(candidate)
-    epoch = profile.samples / rate
+    # The last step of an epoch has what is left, and takes as long as any other.
+    epoch = math.ceil(profile.samples / together) * together / rate
     hosts = experiment.hosts
     watts = hosts * cluster.idle_watts + candidate.nodes * busy * cluster.core_watts
     compute = profile.compute_of(candidate.batch).seconds + profile.update_seconds
@@ -112,4 +128,8 @@ def _steps(candidate: Candidate) -> int:
         return _STEPS_TO_ADAPT
     if isinstance(candidate.strategy, ParameterServer) and candidate.strategy.bound > 0:
         return 3 * _FEWEST_STEPS
-    return max(_FEWEST_STEPS, _PERIODS * candidate.period)
+    return max(_FEWEST_STEPS, _periods(candidate) * candidate.period)
+
+
+def _periods(candidate: Candidate) -> int:
+    return _PERIODS if _PERIODS * candidate.period <= _MANY_STEPS else _FEWEST_PERIODS

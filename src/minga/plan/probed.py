@@ -45,12 +45,12 @@ def _table(links: Links) -> dict[str, Any]:
         [0.0 if a == b else float(f"{links.delay[a][b] or usual:.4g}") for b in range(nodes)] for a in range(nodes)
     ]
     # The delay of a word has the work for a message in it already.
-    stolen = float(f"{links.stolen_seconds_per_byte / 2:.3g}")
+    stolen = float(f"{links.stolen_seconds_per_byte:.3g}")
     carrier = {
         "send_seconds": 0.0,
         "receive_seconds": 0.0,
         "wake_seconds": 0.0,
         "send_seconds_per_byte": 0.0,
-        "receive_seconds_per_byte": 2 * stolen,
+        "receive_seconds_per_byte": stolen,
     }
     return {"nodes": nodes, "delays": delays, "network": {"hosts": hosts}, "carrier": carrier}

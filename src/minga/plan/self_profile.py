@@ -68,7 +68,6 @@ class SelfProfile:
         early = {index: statistics.median(values[_WARM_UP:] or values) for index, values in self.early.items()}
         backward = max(early.values(), default=0.0)
         update = statistics.median(self.updates[_WARM_UP:])
-        groups = replica.optimizer.param_groups
         ready = {
             place.name: 1 - early.get(bucket.index, 0.0) / backward if backward else 1.0
             for bucket in replica.buckets
@@ -88,12 +87,7 @@ class SelfProfile:
             epochs=1,
             dtype=str(replica.parameters.dtype).removeprefix("torch."),
             codecs={describe(codec): trial.cost_of(codec) for codec in codecs if not isinstance(codec, Plain)},
-            optimizer=OptimizerFacts(
-                name=type(replica.optimizer).__name__,
-                adaptive=replica.optimizer_is_adaptive,
-                groups=len(groups),
-                momentum=float(groups[0].get("momentum", 0.0)),
-            ),
+            optimizer=OptimizerFacts.of(replica),
             pass_seconds=trial.seconds_of_a_pass(),
         )
 

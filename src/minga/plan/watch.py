@@ -12,9 +12,9 @@ from minga.comm import Pending, Transport
 __all__ = ["Watch"]
 
 _TAG = 7001
-# Periods after which it is known how long a step takes as planned; the first one of them has only begun it all.
+# Steps after which it is known how long one takes as planned; the first one of them has only begun it all.
 _USUAL = 6
-# So much slower or faster than usual, some periods in a row, is a change.
+# So much slower or faster than usual, some steps in a row, is a change.
 _SLOWER, _FASTER = 1.5, 0.6
 _IN_A_ROW = 2
 # Differences below this are the machine's own.
@@ -23,19 +23,16 @@ _LEAST_SECONDS = 0.003
 
 @dataclass
 class Watch:
-    """Rank 0 looks at the time of each period of steps, and all hear of a change at the same step.
+    """Rank 0 looks at the time of each step, and all hear of a change at the same step.
 
-    Its word of one period is received at the end of the next, when it has long arrived: nobody waits for it.
+    Its word on one step is received at the end of the next, when it has long arrived: nobody waits for it.
     """
 
-    began: int
-    """The step after which it began."""
-    period: int
     until: float
     """No change is told before this moment."""
     last: float
     seconds: list[float] = field(default_factory=list)
-    """Of a step, in each of the first periods."""
+    """Of the first steps."""
     strange: int = 0
     verdict: bool = False
     told: bool = False
@@ -43,12 +40,10 @@ class Watch:
     word: torch.Tensor | None = field(default=None, repr=False)
     pending: list[Pending] = field(default_factory=list, repr=False)
 
-    def changed(self, step: int, comm: Transport) -> bool:
+    def changed(self, comm: Transport) -> bool:
         """After each step, on all ranks: whether it is time to look again, the same on all of them."""
-        if (step - self.began) % self.period:
-            return False
         now = comm.now()
-        spent, self.last = (now - self.last) / self.period, now
+        spent, self.last = now - self.last, now
         self.hear(comm)
         if self.verdict:
             return True

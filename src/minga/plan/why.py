@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price
 from minga.strategies import Adaptive, DiLoCo, Gossip, LocalSGD, ParameterServer
@@ -16,9 +17,9 @@ def why(price: Price, alone: Price | None, cluster: PlannedCluster) -> str:
     candidate, strategy = price.candidate, price.candidate.strategy
     if candidate.nodes == 1:
         return "nothing to exchange"
-    link = cluster.network.link_of("h1")
-    where = f" at {format_bandwidth(link.bandwidth_up)}" if link.bandwidth_up else ""
-    ratio = _wire_seconds(price, cluster) / price.compute_seconds
+    narrowest = _narrowest(candidate, cluster)
+    where = "" if narrowest == math.inf else f" at {format_bandwidth(narrowest)}"
+    ratio = 8 * price.bytes_per_step / candidate.nodes / narrowest / price.compute_seconds
     exchange = f"exchange takes {_times(ratio)} computing{where}"
     waiting = price.waiting
     slower = alone is not None and price.epoch_seconds > alone.epoch_seconds
@@ -40,11 +41,10 @@ def why(price: Price, alone: Price | None, cluster: PlannedCluster) -> str:
     return f"{exchange}: {waiting:.0%} of the time is waiting"
 
 
-def _wire_seconds(price: Price, cluster: PlannedCluster) -> float:
-    """Of what a node sends in a step, over the narrowest cable."""
-    nodes = range(price.candidate.nodes)
-    rates = [cluster.network.link_of(f"h{node + 1}").bandwidth_up or math.inf for node in nodes]
-    return 8 * price.bytes_per_step / price.candidate.nodes / min(rates)
+def _narrowest(candidate: Candidate, cluster: PlannedCluster) -> float:
+    """Bits a second of the slowest cable that it uses, either way."""
+    links = [cluster.network.link_of(f"h{node + 1}") for node in candidate.order or range(candidate.nodes)]
+    return min(rate or math.inf for link in links for rate in (link.bandwidth_up, link.bandwidth_down))
 
 
 def _times(ratio: float) -> str:

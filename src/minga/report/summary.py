@@ -14,6 +14,7 @@ from minga.experiment import Experiment
 from minga.measure.energy import Energy
 from minga.report.consumption import energy_of_rank, energy_of_run
 from minga.report.follow import Follower, RankState
+from minga.run_directory import SIMULATED
 from minga.spec import describe
 
 __all__ = ["RankSummary", "Summary", "summarise"]
@@ -93,6 +94,8 @@ class Summary:
     """Who has gone and come on the way, in words."""
     planned: list[dict[str, Any]] = field(default_factory=list)
     """`auto`: after which step it went on with which strategy."""
+    simulated: bool = False
+    """Whether time was virtual."""
     energy: Energy | None = None
     """Of training; it says whether it is an estimate."""
     energy_delay_product: float | None = None
@@ -145,6 +148,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         updates_behind=_histogram("updates_behind", ended),
         switched_after=max(switched, default=None),
         planned=planned[0] if planned else [],
+        simulated=(run / SIMULATED).exists(),
         ranks=[
             RankSummary(
                 rank=state.rank,

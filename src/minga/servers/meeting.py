@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minga.comm.transport import Transport
 from minga.data.order import left_out
-from minga.errors import ProtocolError
+from minga.errors import PeerWrong, ProtocolError
 from minga.ledger import Book
 from minga.servers.agreement import Agreement, Word, agree
 from minga.strategies.base import Strategy
@@ -47,7 +47,8 @@ class Outcome:
 
 def meet(trainee: Trainee, strategy: Strategy, comm: Transport) -> Outcome:
     """On all ranks: bring them to one point, if servers have the parameters."""
-    words = [Word.from_dict(json.loads(text)) for text in share_words(comm, json.dumps(_word(trainee, strategy, comm)))]
+    texts = share_words(comm, json.dumps(_word(trainee, strategy, comm)))
+    words = [_understood(rank, text) for rank, text in enumerate(texts)]
     replica = trainee.replica
     replica.periods = max([replica.periods, *(int(word.period["number"]) for word in words if word.period)])
     done = [rank for rank, word in enumerate(words) if word.over]
@@ -211,7 +212,8 @@ def share_words(comm: Transport, text: str) -> list[str]:
     sizes = [int(length) for length in lengths]
     for rank, size in enumerate(sizes):
         if not 0 < size <= _LONGEST_WORD:
-            raise ProtocolError(f"rank {rank} wants to send {size:,} bytes; at most {_LONGEST_WORD:,} are expected")
+            what = f"wants to send {size:,} bytes; at most {_LONGEST_WORD:,} are expected"
+            raise PeerWrong(f"rank {rank} {what}", rank=rank)
     words = [torch.empty(size, dtype=torch.uint8) for size in sizes]
     words[comm.rank] = content
     others = [rank for rank in range(comm.size) if rank != comm.rank]
@@ -219,4 +221,11 @@ def share_words(comm: Transport, text: str) -> list[str]:
     pending += [comm.isend(content, rank) for rank in others]
     for message in pending:
         message.wait(_PATIENCE)
-    return [word.numpy().tobytes().decode() for word in words]
+    return [word.numpy().tobytes().decode(errors="replace") for word in words]
+
+
+def _understood(rank: int, text: str) -> Word:
+    try:
+        return Word.from_dict(json.loads(text))
+    except (ValueError, ProtocolError) as error:
+        raise PeerWrong(f"rank {rank} sent what can't be: {error}", rank=rank) from None

@@ -1,7 +1,7 @@
 """What a workload costs on a device: a small JSON file that can be copied between machines and edited by hand.
 
     profile = load_profile(Path("digits.profile.json"))
-    profile.compute(batch=64).forward                     # seconds, between or beyond the batches that were measured
+    profile.compute_of(64).forward                        # seconds, between or beyond the batches that were measured
     profile.seconds(Work("encode", Int8(), 421_642))
 
 `minga profile` measures one (`minga.simulate.profiling`).
@@ -25,6 +25,7 @@ from minga.config import Config, FieldError, build
 from minga.errors import ConfigError
 from minga.labour import Work
 from minga.layout import Layout, Place
+from minga.replica import Replica
 from minga.spec import describe
 
 __all__ = ["CodecCost", "Compute", "Layer", "OptimizerFacts", "Profile", "load_profile", "save_profile"]
@@ -42,6 +43,12 @@ class Layer(Config):
     shape: tuple[int, ...]
     ready: float = 1.0
     """When its gradient is there, as a part of the time of the backward pass."""
+
+    def check(self) -> None:
+        if any(length < 1 for length in self.shape):
+            raise FieldError(("shape",), f"should be lengths of at least 1, not {list(self.shape)}")
+        if not 0 <= self.ready <= 1:
+            raise FieldError(("ready",), f"should be a part of the backward pass, 0 to 1, not {self.ready:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +70,11 @@ class Compute(Config):
         return self.data + self.forward + self.backward + self.other
 
     def check(self) -> None:
-        for name in ("data", "forward", "backward", "other"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise FieldError((name,), f"should be seconds, 0 or more, not {getattr(self, name):g}")
+        _check_seconds(self, "data", "forward", "backward", "other")
         if self.batch < 1:
             raise FieldError(("batch",), f"should be at least 1, not {self.batch}")
+        if not self.seconds > 0:
+            raise FieldError(("forward",), "should be above 0, or one of data, backward and other: a step takes time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,9 @@ class CodecCost(Config):
 
     encode: float
     decode: float
+
+    def check(self) -> None:
+        _check_seconds(self, "encode", "decode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +100,16 @@ class OptimizerFacts(Config):
     adaptive: bool = False
     groups: int = 1
     momentum: float = 0.0
+
+    @classmethod
+    def of(cls, replica: Replica) -> OptimizerFacts:
+        optimizer = replica.optimizer
+        return cls(
+            name=type(optimizer).__name__,
+            adaptive=replica.optimizer_is_adaptive,
+            groups=len(optimizer.param_groups),
+            momentum=float(optimizer.param_groups[0].get("momentum", 0.0)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +152,17 @@ class Profile(Config):
             raise FieldError(("layers",), "has no layers")
         if not self.compute:
             raise FieldError(("compute",), "needs the times of at least one batch")
-        if list(self.compute) != sorted(self.compute, key=lambda each: each.batch):
-            raise FieldError(("compute",), "should be ordered by batch")
-        if not hasattr(torch, self.dtype):
+        batches = [each.batch for each in self.compute]
+        if batches != sorted(set(batches)):
+            raise FieldError(("compute",), f"should be ordered by batch, each of them once, not {batches}")
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
             raise FieldError(("dtype",), f"should be a type of torch, such as float32, not {self.dtype!r}")
+        _check_seconds(self, "update_seconds", "pass_seconds", "evaluate_seconds")
+        for name in ("samples", "batch", "epochs"):
+            if getattr(self, name) < 1:
+                raise FieldError((name,), f"should be at least 1, not {getattr(self, name)}")
+        if not self.spread or not all(0 < each < math.inf for each in self.spread):
+            raise FieldError(("spread",), f"should be times relative to the median, above 0, not {list(self.spread)}")
 
     @property
     def parameters(self) -> int:
@@ -172,13 +199,14 @@ class Profile(Config):
         upper = next((index for index, each in enumerate(known) if each.batch >= batch), len(known) - 1)
         low, high = known[max(0, upper - 1)], known[max(1, upper)]
         part = (batch - low.batch) / (high.batch - low.batch)
-        least = batch / low.batch if batch < low.batch else 0.0  # a line may fall below what any sample takes
-        values = {
-            name: max(
-                getattr(low, name) + part * (getattr(high, name) - getattr(low, name)), least * getattr(low, name)
-            )
-            for name in ("data", "forward", "backward", "other", "memory_bytes")
-        }
+
+        def at(name: str) -> float:
+            first, second = getattr(low, name), getattr(high, name)
+            # A line may fall below what any sample takes.
+            least = first * batch / low.batch if batch < low.batch else min(first, second)
+            return float(max(first + part * (second - first), least))
+
+        values = {name: at(name) for name in ("data", "forward", "backward", "other", "memory_bytes")}
         return Compute(batch=max(1, round(batch)), **values)
 
     def seconds(self, work: Work) -> float:
@@ -202,12 +230,20 @@ class Profile(Config):
         return self.codecs[name]
 
 
+def _check_seconds(table: Config, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(table, name) < math.inf:
+            raise FieldError((name,), f"should be seconds, 0 or more, not {getattr(table, name):g}")
+
+
 def load_profile(path: Path) -> Profile:
     """Read a profile; errors say what is wrong with the file, and where."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"can't read {path}: {error.strerror}; `minga profile WORKLOAD` makes one") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no profile: it is not even text") from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is no JSON: line {error.lineno}, {error.msg}") from None
     if not isinstance(table, dict):

@@ -32,22 +32,25 @@ from minga.measure.events import event_files, read_events
 from minga.runner import run
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
 from minga.spec import describe
+from minga.strategies import Adaptive
 from minga.trainee import Trainee, build_trainee
 from minga.workload import load_workload
 
 __all__ = ["USUAL_CODECS", "measure_profile"]
 
-USUAL_CODECS: tuple[Codec, ...] = (
-    Half(),
-    BFloat16(),
-    Int8(),
-    Int8(rounding="nearest", feedback=True),
-    Int8(rounding="nearest"),
-    Sign(),
-    TopK(),
-    RandomK(),
-    *(PowerSGD(rank=rank) for rank in (1, 2, 4)),
-    *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
+USUAL_CODECS: tuple[Codec, ...] = tuple(
+    dict.fromkeys(
+        (
+            Half(),
+            BFloat16(),
+            Int8(),
+            Sign(),
+            TopK(),
+            RandomK(),
+            *(PowerSGD(rank=rank) for rank in (1, 2, 4)),
+            *(codec for codec in Adaptive().codecs if not isinstance(codec, Plain)),
+        )
+    )
 )
 """What strategies use by themselves, and what people try first."""
 
@@ -100,7 +103,6 @@ def measure_profile(
         compute, update, spread = _steps_of(run_)
         computes.append(compute)
     progress("done", 1.0)
-    optimizer = parts.trainee.replica.optimizer
     return Profile(
         workload=workload,
         layers=layers,
@@ -111,12 +113,7 @@ def measure_profile(
         epochs=loaded.epochs,
         dtype=str(parts.trainee.replica.parameters.dtype).removeprefix("torch."),
         codecs=costs,
-        optimizer=OptimizerFacts(
-            name=type(optimizer).__name__,
-            adaptive=parts.trainee.replica.optimizer_is_adaptive,
-            groups=len(optimizer.param_groups),
-            momentum=float(optimizer.param_groups[0].get("momentum", 0.0)),
-        ),
+        optimizer=OptimizerFacts.of(parts.trainee.replica),
         spread=spread,
         pass_seconds=parts.seconds_of_a_pass(),
         evaluate_seconds=parts.seconds_of_a_test(),

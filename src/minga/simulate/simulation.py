@@ -26,7 +26,7 @@ from minga.measure.recorder import Recorder
 from minga.replica import Replica
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
-from minga.run_directory import event_file, make_run_directory, save_model
+from minga.run_directory import SIMULATED, event_file, make_run_directory, save_model
 from minga.simulate.profile import Profile
 from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedSimulatedReplica
 from minga.simulate.sizes import SizedOrder
@@ -65,7 +65,7 @@ def simulate(
     simulation = Simulation(experiment, profile, wires, mode=mode, varied=varied)
     simulation.run(directory, when_stepped=view.tick)
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
-    (directory / "simulated.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     summary = summarise(directory, experiment)
     assert summary is not None, "every rank ended well, yet none began"
     return summary

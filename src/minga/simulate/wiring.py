@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from minga.comm.simulated import Cable, Carrier, Change, Wires
+from minga.errors import ConfigError
 from minga.network import Link, Network
 
 __all__ = ["wires_of"]
@@ -27,6 +28,8 @@ def wires_of(
 
 
 def _cable(link: Link) -> Cable:
+    if link.loss or link.jitter:
+        raise ConfigError("loss and jitter are not simulated: leave them out, or run in the lab (minga train)")
     return Cable(up=_bytes(link.bandwidth_up), down=_bytes(link.bandwidth_down), delay=link.delay)
 
 

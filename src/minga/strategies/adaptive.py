@@ -18,15 +18,15 @@ from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import Movement
+from minga.strategies.movement import LAST, Movement
 from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
 
-__all__ = ["LADDER", "Adaptive"]
+__all__ = ["Adaptive"]
 
 _KEY = "adaptive"
 # From the largest to the smallest, about half the bytes each time. Which of them carries most of a movement depends on
 # the optimizer: those of SGD are well told by thin matrices, those of Adam, all of about the same size, by their signs.
-LADDER: tuple[Codec, ...] = (
+_LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(rounding="nearest", feedback=True),
@@ -76,6 +76,14 @@ class Adaptive(Strategy):
     Adam and its relatives 0.04: they make steps of the same length however noisy gradients are, so their replicas part
     sooner."""
 
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return *self._forms, LAST
+
+    @property
+    def _forms(self) -> tuple[Codec, ...]:
+        return _LADDER if isinstance(self.codec, Plain) else (self.codec,)
+
     def check(self) -> None:
         if not 0.5 <= self.budget <= 1000:
             raise FieldError(("budget",), f"should be between 0.5 and 1000 steps, not {self.budget:g}")
@@ -84,17 +92,14 @@ class Adaptive(Strategy):
         refuse_momentum_correction(self.codec)
 
     def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        sent = replica.parameters[:_SAMPLE]
         barrier(comm)
         began = comm.now()
-        super().start(replica, comm)
-        sent = replica.parameters
-        if replica.agreed:
-            sent = sent[:_SAMPLE]
-            broadcast(comm, sent)  # what all have already: only to see how long it takes
+        broadcast(comm, sent)  # what all have already: only to see how long it takes
         barrier(comm)
         seconds_per_byte = (comm.now() - began) / sent.nbytes
-        codecs = LADDER if isinstance(self.codec, Plain) else (self.codec,)
-        rungs = [self._rung(codec, replica, comm) for codec in codecs]
+        rungs = [self._rung(codec, replica, comm) for codec in self._forms]
         overhead = self.overhead or (_OVERHEAD_OF_ADAM if replica.optimizer_is_adaptive else _OVERHEAD)
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):

@@ -16,7 +16,7 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
-from minga.comm import Transport, all_reduce_mean, broadcast
+from minga.comm import Transport, all_reduce_mean, broadcast, same_everywhere
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.memory import Memory, recall, remember
@@ -53,13 +53,18 @@ class Strategy(Named, ABC):
     codec: Codec = field(default_factory=Plain)
     """The form that vectors have on the wire."""
 
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        """All that it may encode with."""
+        return (self.codec,)
+
     @abstractmethod
     def step(self, replica: Replica, comm: Transport) -> None:
         """After each backward pass: exchange, update."""
 
     def start(self, replica: Replica, comm: Transport) -> None:
-        """Before the first step, on every rank; default: everybody takes rank 0's parameters."""
-        if not replica.agreed:
+        """Before the first step, on every rank; default: everybody takes rank 0's parameters, if they differ."""
+        if not replica.agreed and not same_everywhere(comm, replica.parameters):
             broadcast(comm, replica.parameters)
         replica.peers = comm.size
 

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import Movement
+from minga.strategies.movement import LAST, Movement
 
 __all__ = ["DiLoCo"]
 
@@ -50,6 +51,10 @@ class DiLoCo(Strategy):
 
     collective: CollectiveName = "ring"
     """How a vector is added up over the ranks."""
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return self.codec, LAST
 
     def check(self) -> None:
         for name, least in {"period": 1, "fragments": 1, "overlap": 0}.items():

@@ -11,6 +11,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from minga.bad_numbers import all_finite
+from minga.codecs.base import Codec
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
 from minga.config import FieldError
@@ -46,6 +47,10 @@ class Hierarchical(Strategy):
 
     site_size: int = 0
     """Neighbours that make up a site (0: the ranks that share a site of the network, or a host)."""
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return *self.inside.codecs, *self.across.codecs
 
     def check(self) -> None:
         if self.site_size < 0:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.config import FieldError
@@ -13,7 +14,7 @@ from minga.layout import Bucket
 from minga.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import Movement
+from minga.strategies.movement import LAST, Movement
 from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["LocalSGD"]
@@ -55,6 +56,10 @@ class LocalSGD(Strategy):
 
     collective: CollectiveName = "ring"
     """How a vector is added up over the ranks."""
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return self.codec, LAST
 
     def check(self) -> None:
         for name, least in {"period": 1, "overlap": 0, "post_local": 0, "growth_steps": 1, "longest": 1}.items():

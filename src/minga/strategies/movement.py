@@ -157,5 +157,5 @@ class Movement:
     def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(parameters)
-        owing = codec.biased or getattr(codec, "feedback", False) or self.stream.residual is not None
+        owing = codec.owes or self.stream.residual is not None
         self.average(parameters, comm, collective, LAST if owing else codec)

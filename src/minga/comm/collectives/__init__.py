@@ -20,6 +20,7 @@ from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
 from minga.comm.collectives.native import native
 from minga.comm.collectives.ring import ring
+from minga.comm.collectives.sameness import same_everywhere
 from minga.comm.collectives.tree import broadcast, reduce, tree
 from minga.comm.collectives.two_level import two_level
 from minga.comm.transport import Transport
@@ -39,6 +40,7 @@ __all__ = [
     "native",
     "reduce",
     "ring",
+    "same_everywhere",
     "tree",
     "two_level",
 ]

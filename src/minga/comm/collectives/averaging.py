@@ -79,3 +79,8 @@ class Averaging:
             self._codec.decode(encoded, decoded, self._stream)
             self._vector.add_(decoded)
         self._vector.div_(self._ranks)
+        residual = self._stream.residual
+        if residual is not None and not residual.is_meta and not bool(torch.isfinite(self._vector.sum())):
+            # Somebody's vector was no number, so nobody's has been used: what was sent is owed again.
+            self._codec.decode(self._encoded[self._rank], decoded, self._stream)
+            residual.add_(decoded)

@@ -11,12 +11,12 @@ from minga.comm.collectives.direct import direct
 from minga.comm.collectives.segments import segments
 from minga.comm.transport import Pending, Transport
 
-__all__ = ["ring"]
+__all__ = ["AHEAD", "ring"]
 
 # Two ranks can swap such a vector in one hop, with the same bytes: below this, hops cost more than adding all of it.
 _SWAP_BYTES = 1 << 18
 # How many pieces may be on their way to a rank at a time.
-_AHEAD = 4
+AHEAD = 4
 
 
 def ring(comm: Transport, vector: Tensor) -> None:
@@ -40,16 +40,16 @@ def ring(comm: Transport, vector: Tensor) -> None:
     pieces = [(hop, piece) for hop in range(hops) for piece in chunks[(rank - hop - 1) % ranks]]
     # A few landing places of a piece's size, used in turn: less memory to go through than one of a chunk's size.
     longest = max(piece.numel() for chunk in chunks for piece in chunk)
-    places = [torch.empty(longest, dtype=vector.dtype, device=vector.device) for _ in range(_AHEAD)]
+    places = [torch.empty(longest, dtype=vector.dtype, device=vector.device) for _ in range(AHEAD)]
     arrivals: deque[tuple[Tensor, Pending]] = deque()
 
     def post(index: int) -> None:
         if index < len(pieces):
             hop, piece = pieces[index]
-            space = places[index % _AHEAD][: piece.numel()] if hop < ranks - 1 else piece
+            space = places[index % AHEAD][: piece.numel()] if hop < ranks - 1 else piece
             arrivals.append((space, comm.ireceive(space, left)))
 
-    for index in range(_AHEAD):
+    for index in range(AHEAD):
         post(index)
     sends = [comm.isend(piece, right) for piece in chunks[rank]]
     for index, (hop, piece) in enumerate(pieces):
@@ -59,6 +59,6 @@ def ring(comm: Transport, vector: Tensor) -> None:
             piece.add_(space)
         if hop + 1 < hops:
             sends.append(comm.isend(piece, right))
-        post(index + _AHEAD)
+        post(index + AHEAD)
     for send in sends:
         send.wait()

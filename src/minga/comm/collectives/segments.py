@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-__all__ = ["segments"]
+__all__ = ["SEGMENT_BYTES", "segments"]
 
 # Small enough for adding to overlap with sending; below it, a message's fixed cost
 # outweighs what a second piece could hide (benchmarks/ring_against_gloo.py).
-_SEGMENT_BYTES = 4 << 20
+SEGMENT_BYTES = 4 << 20
 
 
 def segments(vector: Tensor) -> Sequence[Tensor]:
     """Views that cover `vector` in order; the same cut on every rank, since only the size decides."""
-    return vector.tensor_split(max(1, -(-vector.nbytes // _SEGMENT_BYTES)))
+    return vector.tensor_split(max(1, -(-vector.nbytes // SEGMENT_BYTES)))

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable
 from minga.comm.simulated.engine import Engine
 from minga.comm.simulated.wires import Wires
 
-__all__ = ["Connection", "Flows", "Parcel"]
+__all__ = ["LONGEST_PAUSE", "UNLIMITED", "Connection", "Flows", "Parcel"]
 
 
 # Bytes a second that are as good as no limit, yet a number that can be computed with.
-_UNLIMITED = 1e15
+UNLIMITED = 1e15
+# Pauses beyond this many timeouts change nothing any more.
+LONGEST_PAUSE = 60.0
 
 
 class _Pipe:
@@ -27,7 +29,7 @@ class _Pipe:
     __slots__ = ("capacity", "open", "parcels", "spare")
 
     def __init__(self, capacity: float) -> None:
-        self.capacity = min(capacity, _UNLIMITED)
+        self.capacity = min(capacity, UNLIMITED)
         self.parcels: dict[Parcel, None] = {}  # in the order in which they came
         self.spare = 0.0
         """While shares are being found: what is left, ..."""
@@ -95,25 +97,31 @@ class Flows:
             between = [self._between[sites[source], sites[target]]] if sites and sites[source] != sites[target] else []
             used = [self._up[source], *between, self._down[target]]
             # What is never narrow needs no accounts; what may change on the way does.
-            pipes = tuple(pipe for pipe in used if pipe.capacity < _UNLIMITED or self._wires.changes)
+            pipes = tuple(pipe for pipe in used if pipe.capacity < UNLIMITED or self._wires.changes)
         connection = Connection(source, target, pipes)
         self._connections.append(connection)
         self._find_delays(connection)
         return connection
 
     def _find_delays(self, connection: Connection) -> None:
-        there, back = (
-            self._delays.get(first, self._wires.delay(first, second)) if first != second else 0.0
-            for first, second in ((connection.source, connection.target), (connection.target, connection.source))
-        )
+        source, target = connection.source, connection.target
+        there, back = self._delay(source, target), self._delay(target, source)
         connection.delay, connection.round_trip = there, there + back
+
+    def _delay(self, source: int, target: int) -> float:
+        wires, changed = self._wires, self._delays.get(source)
+        if source == target or changed is None:
+            return wires.delay(source, target)
+        # Only the host's own cable is another one; what lies between sites is as it was.
+        beyond = 0.0 if wires.delays else wires.delay(source, target) - wires.cables[source].delay
+        return changed + beyond
 
     def change(self, host: int, *, up: float | None, down: float | None, delay: float | None) -> None:
         """From now on a host's cable is another one."""
         changed = [(self._up[host], up), (self._down[host], down)]
         for pipe, capacity in changed:
             if capacity is not None:
-                pipe.capacity = min(capacity, _UNLIMITED)
+                pipe.capacity = min(capacity, UNLIMITED)
                 self._mark((pipe,))
         if delay is not None:
             self._delays[host] = delay
@@ -152,14 +160,18 @@ class Flows:
     def _open_window(self, connection: Connection, nbytes: float) -> float:
         """How long a message waits for answers while the window is small; it is wider afterwards."""
         carrier, round_trip = self._wires.carrier, connection.round_trip
-        if self._engine.now - connection.used > carrier.pause_seconds + round_trip:
-            connection.window = float(carrier.initial_window)
+        least = float(carrier.initial_window)
+        pauses = min((self._engine.now - connection.used) / (carrier.pause_seconds + round_trip), LONGEST_PAUSE)
+        before = max(least, connection.window * 0.5 ** int(pauses))
+        connection.window = before
         full = round_trip * min((pipe.capacity for pipe in connection.pipes), default=math.inf)
         sent = lag = 0.0
         while connection.window < full and sent + connection.window < nbytes:
             lag += round_trip * (1 - connection.window / full)
             sent += connection.window
             connection.window *= 2
+        # Every byte that is answered makes it wider by one, as long as half of it is in use.
+        connection.window = max(connection.window, min(before + nbytes, 2 * nbytes))
         return lag
 
     def _expect(self, parcel: Parcel) -> None:

@@ -7,11 +7,16 @@ one before and the last one has left. `tests/comm/test_long_ring.py` holds it ag
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from minga.comm.collectives.ring import AHEAD
+from minga.comm.collectives.segments import SEGMENT_BYTES
+from minga.comm.simulated.flows import LONGEST_PAUSE, UNLIMITED
 
 if TYPE_CHECKING:
     from minga.comm.simulated.engine import Task
@@ -21,8 +26,6 @@ __all__ = ["LongRings"]
 
 # Below this, messages are as quick.
 _FEWEST = 16
-# As `segments`: longer chunks travel in several pieces, one behind the other.
-_LONGEST_CHUNK = 4 << 20
 
 Times = NDArray[np.float64]
 
@@ -44,8 +47,7 @@ class LongRings:
             and len(hosts) == len(members)
             and not world.wires.sites
             and not world.wires.changes
-            and not world.wires.carrier.rendezvous
-            and nbytes <= _LONGEST_CHUNK * len(members)
+            and nbytes <= SEGMENT_BYTES * len(members)
         )
 
     def join(self, channel: int, members: tuple[int, ...], rank: int, elements: int, width: int) -> None:
@@ -75,12 +77,18 @@ class LongRings:
         left: Times = np.full(count, -np.inf)
         sending = np.zeros(count)
         own = np.arange(count)
+        # A rank asks for some pieces ahead; who sends a long one hears of that after the way back.
+        asked: deque[Times] = deque([clock] * AHEAD)
         for hop in range(2 * (count - 1)):
             size = chunks[(own - hop) % count]
             work = np.where(size > 0, carrier.send_seconds + carrier.send_seconds_per_byte * size, 0.0)
             clock = clock + work
             sending += work
+            if hop:
+                asked.append(clock)
+            heard = np.roll(asked.popleft(), -1) + cables.delay_back
             begin, sent = np.maximum(clock, left), size > 0
+            begin = np.where(size > carrier.rendezvous_bytes, np.maximum(begin, heard), begin)
             # Nothing is sent of an empty chunk, and nobody waits for it.
             left = np.where(sent, begin + size / cables.rate + cables.lag(begin, size), left)
             cables.used = np.where(sent, left, cables.used)
@@ -107,9 +115,10 @@ class _Cables:
         cables, wires = world.wires.cables, world.wires
         hosts = [world.ranks[rank].host.number for rank in members]
         pairs = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))
-        self.rate = np.array([min(cables[a].up, cables[b].down, 1e15) for a, b in pairs])
+        self.rate = np.array([min(cables[a].up, cables[b].down, UNLIMITED) for a, b in pairs])
         self.delay = np.array([wires.delay(a, b) for a, b in pairs])
-        self._round_trip = self.delay + np.array([wires.delay(b, a) for a, b in pairs])
+        self.delay_back = np.array([wires.delay(b, a) for a, b in pairs])
+        self._round_trip = self.delay + self.delay_back
         self._full = self._round_trip * self.rate
         self._window = np.full(len(members), 0.0)
         self._carrier = wires.carrier
@@ -118,13 +127,18 @@ class _Cables:
     def lag(self, begin: Times, size: Times) -> Times:
         """Time in which messages wait for answers while TCP's window is small."""
         lag = np.zeros_like(begin)
-        paused = (size > 0) & (begin - self.used > self._carrier.pause_seconds + self._round_trip)
-        self._window = np.where(paused, float(self._carrier.initial_window), self._window)
         sent = np.zeros_like(begin)
+        used = (size > 0) & (self._round_trip > 0)
+        pauses = np.minimum((begin - self.used) / (self._carrier.pause_seconds + self._round_trip), LONGEST_PAUSE)
+        before = np.maximum(float(self._carrier.initial_window), self._window * 0.5 ** np.floor(pauses))
+        self._window = np.where(used, before, self._window)
         while True:
-            small = (self._round_trip > 0) & (self._window < self._full) & (sent + self._window < size)
+            small = used & (self._window < self._full) & (sent + self._window < size)
             if not small.any():
-                return lag
+                break
             lag = np.where(small, lag + self._round_trip * (1 - self._window / np.maximum(self._full, 1e-300)), lag)
             sent = np.where(small, sent + self._window, sent)
             self._window = np.where(small, 2 * self._window, self._window)
+        wider = np.maximum(self._window, np.minimum(before + size, 2 * size))
+        self._window = np.where(used, wider, self._window)
+        return lag

@@ -14,7 +14,7 @@ from minga.comm.transport import Done, Group, Pending, Transport
 
 __all__ = ["SimulatedTransport"]
 
-_MAIN, _BESIDE, _NATIVE = 0, 1, 2
+_MAIN, _BESIDE, _NATIVE, _GATHERING = 0, 1, 2, 3
 
 
 class SimulatedTransport(Transport):
@@ -26,6 +26,8 @@ class SimulatedTransport(Transport):
         self.hosts = list(hosts) if hosts is not None else [f"h{each.host.number + 1}" for each in world.ranks]
         self.world = world
         self._channel = _MAIN
+        self._asked = False
+        """Whether all that is sent is received soon, so that nobody has to say that it is ready."""
         self._queues = {_BESIDE: _Jobs(self, _BESIDE), _NATIVE: _Jobs(self, _NATIVE)}
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
@@ -33,6 +35,7 @@ class SimulatedTransport(Transport):
             return Done(self.rank)
         world, carrier = self.world, self.world.wires.carrier
         message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, "send to")
+        message.eager = message.eager or self._asked
         clock = self._work_of(carrier.send_seconds + carrier.send_seconds_per_byte * tensor.nbytes)
         world.engine.at(clock, world.post_send, message)
         return message
@@ -60,6 +63,12 @@ class SimulatedTransport(Transport):
         if len(members) == 1 or tensor.numel() == 0:
             return Done(self.rank)
         return self._queues[_NATIVE].add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
+
+    def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
+        # As over TCP: everybody is in the same call.
+        gathering = self._on(_GATHERING)
+        gathering._asked = True
+        Transport.all_gather(gathering, buffers, ranks)
 
     def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
         members = tuple(range(self.size)) if ranks is None else tuple(ranks)
@@ -89,7 +98,7 @@ class SimulatedTransport(Transport):
         """The same rank with messages of its own."""
         other = object.__new__(SimulatedTransport)
         other.__dict__.update(self.__dict__)
-        other._channel = 3 * self._channel + channel  # what a background job starts has a channel of its own too
+        other._channel = 4 * self._channel + channel  # what a background job starts has a channel of its own too
         return other
 
 

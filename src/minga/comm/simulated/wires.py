@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Cable", "Carrier", "Change", "Wires"]
 
-# Linux begins with ten packets, and does so again after a pause of about this long (its least retransmission timeout).
+# Linux begins with ten packets. In a pause it halves what it has come to, each time that its least retransmission
+# timeout has gone by: this, and a round trip.
 _INITIAL_WINDOW = 14_480
 _PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Carrier:
-    """What it costs to send and to receive, besides the time on the wire. Measured by `minga probe`."""
+    """What it costs to send and to receive, besides the time on the wire."""
 
     send_seconds: float = 0.0
     """Work of the sender for a message, however small."""
@@ -30,12 +31,12 @@ class Carrier:
     """Work of the receiver for each byte: the core that does it does not train meanwhile."""
     wake_seconds: float = 0.0
     """Until somebody who waits for a message goes on, when it is there."""
-    rendezvous: bool = False
-    """Whether nothing is sent before the receiver has said that it is ready."""
+    rendezvous_bytes: float = math.inf
+    """A longer message is not sent before the receiver has said that it is ready."""
     initial_window: int = _INITIAL_WINDOW
     """Bytes that a connection sends at first without an answer; twice as many in each round trip from then on."""
     pause_seconds: float = _PAUSE_SECONDS
-    """After a pause of this length and a round trip, it begins with few again."""
+    """In each part of a pause of this length and a round trip, half of that is lost again."""
 
 
 @dataclass(frozen=True, kw_only=True)

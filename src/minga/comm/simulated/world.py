@@ -1,7 +1,7 @@
 """Ranks in virtual time: hosts whose cores work, and the messages between them.
 
     world = SimulatedWorld(wires, host_of=[0, 1, 2, 3])
-    results = world.run(lambda comm: train(comm))
+    results = world.run(lambda rank: train(SimulatedTransport(world, rank)))
 
 Every rank's code runs as it would anywhere else, on a `SimulatedTransport`. Time passes where the model says so: for
 messages, for what `work` is told of, and for nothing else.
@@ -20,6 +20,7 @@ from minga.comm.simulated.engine import Engine, Task
 from minga.comm.simulated.flows import Connection, Flows, Parcel
 from minga.comm.simulated.long_ring import LongRings
 from minga.comm.simulated.wires import Change, Wires
+from minga.comm.tcp.frames import HEADER
 from minga.comm.transport import Pending
 from minga.errors import Deadlock, PeerLost
 
@@ -71,8 +72,10 @@ class SimulatedWorld:
         self.lost: dict[int, str] = {}
         self._connections: dict[tuple[int, int, int], Connection] = {}
         self._arrived: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
-        """By receiver, channel and tag: what is there and nobody has asked for yet, or (rendezvous) would be sent."""
+        """By receiver, channel and tag: what is there and nobody asks for yet, or waits for the receiver's word."""
         self._receives: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        self._promised: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
+        """Receives whose sender, the last of these numbers, has been told that they are ready."""
         for change in wires.changes:
             self.engine.at(change.time, self._change, change)
 
@@ -142,18 +145,13 @@ class SimulatedWorld:
     # --- messages ---------------------------------------------------------------------------------------------------
 
     def post_send(self, message: Message) -> None:
-        key = (message.peer, message.channel, message.tag)
         if message.peer in self.lost:
             self._fail(message)
-            return
-        if not self.wires.carrier.rendezvous:
+        elif message.eager:
             self._dispatch(message)
-            return
-        receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
-        if receive is None:
-            self._arrived[key].append(message)
-        else:
-            self._meet(message, receive)
+        elif not self._use_promise(message):
+            # It is announced, behind what was sent before.
+            self.flows.send(Parcel(HEADER.size, self._connection(message), _nothing, lambda: self._announced(message)))
 
     def post_receive(self, message: Message) -> None:
         key = (message.owner, message.channel, message.tag)
@@ -162,18 +160,47 @@ class SimulatedWorld:
             if message.peer in self.lost or (message.peer is None and self.lost):
                 self._fail(message)
             else:
-                message.posted = self.engine.now
-                self._receives[key].append(message)
-        elif self.wires.carrier.rendezvous:
-            message.posted = self.engine.now
-            self._meet(sent, message)
+                self._await(key, message)
+        elif sent.payload is None:
+            self._meet(sent, message, self.engine.now)
         else:
             self._deliver(sent, message)
 
+    def _await(self, key: tuple[int, int, int], message: Message) -> None:
+        """As over TCP: the sender of a long message is told at once, unless something else may come from it before."""
+        waiting = self._receives[key]
+        if message.eager or message.peer is None or any(other.peer in (None, message.peer) for other in waiting):
+            waiting.append(message)
+        else:
+            message.posted = self.engine.now
+            self._promised[*key, message.peer].append(message)
+
+    def _use_promise(self, message: Message) -> bool:
+        promised = self._promised[message.peer, message.channel, message.tag, message.owner]
+        if promised:
+            receive = promised.popleft()
+            self._meet(message, receive, receive.posted)
+        return message.partner is not None
+
+    def _announced(self, message: Message) -> None:
+        """The receiver hears that there is a long message."""
+        if message.peer in self.lost:
+            self._fail(message)
+            return
+        if self._use_promise(message):
+            return
+        key = (message.peer, message.channel, message.tag)
+        receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
+        if receive is None:
+            self._arrived[key].append(message)
+        else:
+            self._meet(message, receive, self.engine.now)
+
     def withdraw(self, message: Message) -> None:
-        waiting = self._receives[message.owner, message.channel, message.tag]
-        if message in waiting:
-            waiting.remove(message)
+        key = (message.owner, message.channel, message.tag)
+        for waiting in (self._receives[key], self._promised[*key, message.peer]):
+            if message in waiting:
+                waiting.remove(message)
 
     def _match(self, waiting: deque[Message], fits: Callable[[Message], bool]) -> Message | None:
         for index, other in enumerate(waiting):
@@ -182,11 +209,11 @@ class SimulatedWorld:
                 return other
         return None
 
-    def _meet(self, message: Message, receive: Message) -> None:
-        """Sender and receiver are both there; the sender hears of it after the way back."""
-        message.partner, receive.source = receive, message.owner
+    def _meet(self, message: Message, receive: Message, told: float) -> None:
+        """The receiver has said that it is ready; the sender hears of it after the way back."""
+        message.partner = receive
         connection = self._connection(message)
-        heard = receive.posted + connection.round_trip - connection.delay
+        heard = told + connection.round_trip - connection.delay
         if heard > self.engine.now:
             self.engine.at(heard, self._dispatch, message)
         else:
@@ -209,7 +236,12 @@ class SimulatedWorld:
             return
         message.posted = self.engine.now
         key = (message.peer, message.channel, message.tag)
-        receive = message.partner or self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
+        receive = message.partner
+        if receive is None:
+            promised = self._promised[*key, message.owner]
+            receive = promised.popleft() if promised else None
+        if receive is None:
+            receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
         if receive is None:
             self._arrived[key].append(message)
         else:
@@ -253,7 +285,8 @@ class SimulatedWorld:
         """These ranks are gone; who waits for them is told."""
         self.lost |= dict.fromkeys(ranks, why)
         self.engine.kill(lambda owner: owner.number in ranks)
-        waiting = [message for some in (*self._receives.values(), *self._arrived.values()) for message in some]
+        places = (*self._receives.values(), *self._promised.values(), *self._arrived.values())
+        waiting = [message for some in places for message in some]
         for message in waiting:
             if message.owner not in ranks and (message.peer is None or message.peer in ranks):
                 self._fail(message)
@@ -278,8 +311,10 @@ class Message(Pending):
         self.payload: Tensor | None = None
         """What was sent, from when it left: the sender may change its own tensor then."""
         self.partner: Message | None = None
+        self.eager = tensor.nbytes <= world.wires.carrier.rendezvous_bytes
+        """Whether it is sent without a word from the receiver."""
         self.posted = 0.0
-        """When the receiver was ready for it; of what is sent: when it had arrived."""
+        """When the sender was told that it is waited for; of what is sent: when it had arrived."""
         self.source: int | None = None
         self._world = world
         self._completed = False
@@ -335,6 +370,10 @@ class Message(Pending):
         whom = "any rank" if self.peer is None else f"rank {self.peer}"
         size = f"{self.tensor.nbytes:,} bytes"
         return f"to {self.verb} {whom} ({size}{f', tag {self.tag}' if self.tag else ''})"
+
+
+def _nothing() -> None:
+    pass
 
 
 def _change_random_numbers(before: Rank | None, after: Rank | None) -> None:

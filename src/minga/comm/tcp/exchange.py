@@ -9,9 +9,9 @@ import select
 from collections import Counter
 from collections.abc import Callable
 
-from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, PERMIT, WINDOW_BYTES
+from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, PERMIT, WINDOW_BYTES, cost
 from minga.comm.tcp.line import READ, WRITE, Line
-from minga.comm.tcp.link import Link, cost
+from minga.comm.tcp.link import Link
 from minga.comm.tcp.mailbox import Landing, Mailbox, Nonsense
 from minga.comm.tcp.operation import Operation
 from minga.errors import PeerLost, PeerWrong
@@ -65,7 +65,7 @@ class Exchange:
         try:
             self._mailbox.post(operation)
         except Nonsense as error:
-            self._break(self.links[error.source], str(error))
+            self._distrust(self.links[error.source], error)
             operation.fail(self.gone[error.source])
         for peer in self.links if source is None else (source,):
             self._resume(self.links[peer])

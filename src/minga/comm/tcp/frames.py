@@ -10,7 +10,18 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["ANNOUNCE", "CREDIT", "EAGER", "GOODBYE", "HEADER", "MESSAGE", "PERMIT", "SHORT_BYTES", "WINDOW_BYTES"]
+__all__ = [
+    "ANNOUNCE",
+    "CREDIT",
+    "EAGER",
+    "GOODBYE",
+    "HEADER",
+    "MESSAGE",
+    "PERMIT",
+    "SHORT_BYTES",
+    "WINDOW_BYTES",
+    "cost",
+]
 
 HEADER = struct.Struct("!BB6xqQ")
 """Kind, whether the message was announced, tag, length."""
@@ -32,3 +43,10 @@ SHORT_BYTES = 1 << 16
 """The longest message that is sent unasked."""
 WINDOW_BYTES = 1 << 20
 """How much may have been sent unasked and not been taken yet; what is beyond that is announced."""
+# What a message counts beyond its bytes, so that empty ones can't pile up either.
+_OVERHEAD_BYTES = 64
+
+
+def cost(length: int) -> int:
+    """How much of the window a short message takes."""
+    return length + _OVERHEAD_BYTES

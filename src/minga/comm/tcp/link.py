@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import Protocol
 
-from minga.comm.tcp.frames import ANNOUNCE, EAGER, GOODBYE, HEADER, MESSAGE, SHORT_BYTES, WINDOW_BYTES
+from minga.comm.tcp.frames import ANNOUNCE, EAGER, GOODBYE, HEADER, MESSAGE, SHORT_BYTES, WINDOW_BYTES, cost
 from minga.comm.tcp.line import READ, WRITE, Line
 from minga.comm.tcp.mailbox import Landing
 from minga.comm.tcp.operation import Operation
@@ -17,13 +17,6 @@ from minga.comm.tcp.operation import Operation
 __all__ = ["Link", "Listener", "cost"]
 
 _NOTHING = memoryview(b"")
-# What a message counts beyond its bytes, so that empty ones can't pile up either.
-_OVERHEAD_BYTES = 64
-
-
-def cost(length: int) -> int:
-    """How much of the window a short message takes."""
-    return length + _OVERHEAD_BYTES
 
 
 class Listener(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from minga.comm.tcp.frames import SHORT_BYTES
+from minga.comm.tcp.frames import SHORT_BYTES, WINDOW_BYTES, cost
 from minga.comm.tcp.operation import Operation
 from minga.errors import PeerLost
 
@@ -82,6 +82,8 @@ class Mailbox:
         self._taken = taken
         self._asked = asked
         self._boxes: defaultdict[int, _Box] = defaultdict(_Box)
+        self._kept: Counter[int] = Counter()
+        """By source: how much is here of short messages that nobody has asked for."""
 
     def post(self, operation: Operation) -> None:
         box = self._boxes[operation.tag]
@@ -149,6 +151,9 @@ class Mailbox:
         if operation is not None:
             self._checked(box, source, length, operation)
             return operation
+        self._kept[source] += cost(length)
+        if self._kept[source] > WINDOW_BYTES:  # senders keep count too, so this one does not mean well
+            raise Nonsense(source, f"has sent more than {WINDOW_BYTES} bytes unasked that nobody has taken")
         arrival = Arrival(source, tag, length, memoryview(bytearray(length)), short=True)
         box.arrived.append(arrival)
         return arrival
@@ -197,6 +202,7 @@ class Mailbox:
         if arrival.length:
             operation.view[:] = arrival.view
         if arrival.short:
+            self._kept[arrival.source] -= cost(arrival.length)
             self._taken(arrival.source, arrival.length)
         operation.finish(arrival.source)
 

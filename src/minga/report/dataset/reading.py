@@ -21,6 +21,7 @@ from minga.experiment import Experiment
 from minga.measure.events import event_files
 from minga.report.dataset.settings import settings_of
 from minga.report.summary import RankSummary, Summary, summarise
+from minga.run_directory import SIMULATED
 from minga.strategies import AllReduce, ParameterServer
 
 __all__ = ["Point", "Run", "Sample", "is_run", "read_run"]
@@ -109,7 +110,7 @@ def read_run(directory: Path) -> Run:
         settings=settings,
         seed=experiment.training.seed,
         lockstep=lockstep and ".py:" not in settings["strategy"],
-        simulated=(directory / "simulated").exists(),
+        simulated=(directory / SIMULATED).exists(),
     )
     _read_events(run, elastic=experiment.elastic)
     if run.lost:  # who was lost has done fewer steps, so nobody's times tell who held up whom

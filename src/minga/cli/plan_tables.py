@@ -1,0 +1,146 @@
+"""A plan as people read it, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from minga.plan.cluster import PlannedCluster
+from minga.plan.pilot import Reached
+from minga.plan.planner import Plan, Planned
+from minga.plan.uncertainty import between, reached_between, step_between
+from minga.report.numbers import duration, size
+
+__all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
+
+# Of so many the reason is told.
+_REASONS = 3
+
+
+def plan_table(found: Plan, command: str) -> dict[str, Any]:
+    return {
+        "goal": found.goal,
+        "epochs": found.epochs,
+        "command": command,
+        "left_out": found.left_out,
+        "too_near": found.too_near,
+        "candidates": [
+            {
+                "strategy": each.candidate.name,
+                "nodes": each.candidate.nodes,
+                "batch": each.candidate.batch,
+                "exact": each.candidate.exact,
+                "order": list(each.candidate.order),
+                "step_seconds": each.price.step_seconds,
+                "step_seconds_between": step_between(each.price),
+                "waiting": each.price.waiting,
+                **_amounts(each, found.epochs),
+                "epochs_assumed": each.epochs,
+                "why": each.why,
+            }
+            for each in found.ranked
+        ],
+    }
+
+
+def _amounts(each: Planned, epochs: float) -> dict[str, Any]:
+    """What all epochs take, and the lowest and highest that may be."""
+    amounts: dict[str, Any] = {}
+    for name, what in (("seconds", "time"), ("bytes", "bytes"), ("joules", "energy"), ("cost", "cost")):
+        amounts[name] = each.price.total(epochs, what)
+        amounts[f"{name}_between"] = between(each.price, epochs, what)
+    return amounts
+
+
+def pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> dict[str, Any]:
+    if target is None:
+        return {}
+    rows = [
+        {
+            "strategy": each.candidate.name,
+            "nodes": each.candidate.nodes,
+            **dataclasses.asdict(reached),
+            "seconds_between": None if reached.seconds is None else reached_between(reached.seconds),
+        }
+        for each, reached in flown
+    ]
+    return {"target": target, "pilots": rows}
+
+
+def _between(limits: tuple[float, float]) -> str:
+    lowest, highest = limits
+    if highest < 60:
+        return f"{lowest:.1f} to {duration(highest)}"
+    return f"{duration(lowest)} to {duration(highest)}"
+
+
+def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
+    heads = ["trained in virtual time", "nodes", f"time to {target:g}", "between", "epochs", "best accuracy"]
+    table = Table("", *heads, box=None)
+    for place, (each, reached) in enumerate(flown, start=1):
+        when = reached.problem or ("not reached" if reached.seconds is None else duration(reached.seconds))
+        about = "" if reached.seconds is None else _between(reached_between(reached.seconds))
+        epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
+        nodes, best = str(each.candidate.nodes), f"{reached.best:.3f}"
+        table.add_row(f"{place}", each.candidate.name, nodes, when, about, epochs, best)
+    console = Console()
+    console.print(table)
+    if all(reached.seconds is None for _, reached in flown):
+        console.print("None of them reaches it in these epochs; more may (--epochs).", style="yellow", highlight=False)
+
+
+def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
+    console = Console()
+    priced = machines.price_per_hour > 0
+    heads = ["strategy", "nodes", "batch", "a step", "waiting", "time", "between", "sent", "energy"]
+    heads += ["cost"] if priced else []
+    table = Table("", *heads, box=None)
+    table.columns[1].overflow = "fold"
+    for place, each in enumerate(found.ranked[:top], start=1):
+        price = each.price
+        mark = "" if each.candidate.exact else " ~"
+        table.add_row(
+            f"{place}",
+            each.candidate.name + mark,
+            str(each.candidate.nodes),
+            str(each.candidate.batch),
+            f"{1000 * price.step_seconds:,.1f} ms",
+            f"{price.waiting:.0%}",
+            duration(each.seconds),
+            _between(between(price, found.epochs, "time")),
+            size(price.total(found.epochs, "bytes")),
+            f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
+            *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
+        )
+    console.print(table)
+    for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
+        console.print(f"{place}: {each.why}", highlight=False, soft_wrap=True)
+    best = found.best
+    if best.candidate.order:
+        names = ", ".join(f"h{node + 1}" for node in best.candidate.order)
+        console.print(f"ranks in this order: {names}; machines get them in the order of joining", highlight=False)
+    alone = next((each for each in found.ranked if each.candidate.nodes == 1), None)
+    if best.candidate.nodes == 1:
+        console.print("[bold]One node is best.[/]", highlight=False)
+    elif alone is not None:
+        faster = alone.seconds / best.seconds
+        console.print(f"{faster:.2f}x as fast as one node ({duration(alone.seconds)})", highlight=False)
+    if found.too_near:
+        console.print(f"{found.too_near} more are too near to the first to be sure", style="dim", highlight=False)
+    if found.left_out:
+        console.print(f"{len(found.left_out)} more could not be priced; --json tells why", style="dim", highlight=False)
+    if len({each.candidate.batch for each in found.ranked if each.candidate.nodes == 1}) > 1:
+        text = "An epoch in larger batches has fewer steps, which may learn less: --target shows what they reach."
+        console.print(text, style="yellow", highlight=False)
+    if limit is not None and best.seconds > limit:
+        console.print(f"nothing takes less than {duration(limit)}", style="yellow", highlight=False)
+    console.print(
+        f"{found.epochs:g} epochs; times are predictions, nine of ten within what is given; energy is estimated; "
+        "~: not exactly what one node would learn, so some more epochs are assumed",
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )
