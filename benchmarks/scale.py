@@ -34,12 +34,14 @@ FIGURES = Path(__file__).parents[1] / "docs" / "results"
 CARRIER = CarrierCosts(send_seconds_per_byte=0.0, receive_seconds_per_byte=1e-10)
 NODES = [1, 2, 4, 8, 16, 64, 256, 1000]
 STRATEGIES = {
-    "all-reduce": "ring",
+    "all-reduce": "ring:bucket_bytes={bucket}",
     "parameter servers": "ps:mode=sync,servers={servers}",
-    "all-reduce, PowerSGD": "ring:codec=(power_sgd:rank=2)",
+    "all-reduce, PowerSGD": "ring:bucket_bytes={bucket},codec=(power_sgd:rank=2)",
     "averaging every 64, 16 bits": "local_sgd:period=64,overlap=64,codec=half",
     "gossip, 16 bits": "gossip:algorithm=dpsgd,overlap=true,codec=half",
 }
+# A ring cuts each bucket into as many pieces as there are nodes: on a thousand of them, small buckets are all delay.
+BUCKETS = 4
 MOST_NODES = {"parameter servers": 64}
 """Beyond it, every worker with every server is more messages than can be gone through one by one in minutes."""
 
@@ -161,7 +163,13 @@ def measure() -> list[dict[str, Any]]:
     alone: dict[Any, float] = {}
     for model, place, scaling, strategy, nodes in track(list(cells()), console=Console(stderr=True)):
         batch = model.batch if scaling == "weak" else max(1, model.total_batch // nodes)
-        spec = "single" if nodes == 1 else STRATEGIES[strategy].format(servers=max(1, nodes // 4))
+        spec = (
+            "single"
+            if nodes == 1
+            else STRATEGIES[strategy].format(
+                servers=max(1, nodes // 4), bucket=4 * sum(map(_size, model.shapes)) // BUCKETS
+            )
+        )
         began = time.perf_counter()
         found = price(
             Candidate(Strategy.from_value(spec), nodes, batch),

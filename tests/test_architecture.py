@@ -18,14 +18,15 @@ SOURCE = Path(minga.__file__).parent
 # What each part may import, besides itself. What is not listed here may import anything but the top.
 ALLOWED = {
     "errors": set(),
+    "allowance": set(),
     "user_files": {"errors"},
     "config": {"errors"},
     "spec": {"config", "errors", "user_files"},
     "toml_files": {"config", "errors"},
     "labour": set(),
     "codecs": {"config", "labour", "spec"},
-    "comm": {"codecs", "errors", "membership"},
-    "membership": {"config", "errors"},
+    "comm": {"allowance", "codecs", "errors", "membership"},
+    "membership": {"allowance", "config", "errors"},
     "layout": {"comm"},
     "bad_numbers": {"errors", "layout"},
     "memory": {"comm", "errors", "spec"},

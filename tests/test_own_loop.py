@@ -29,7 +29,7 @@ def own_loop(strategy: Strategy, comm: Transport) -> OwnLoop:
 
 
 def train(
-    comm: Transport, strategy: Strategy, *, batch: int, **loader_options: Any
+    comm: Transport, strategy: Strategy, *, batch: int, dataset: Any = DATA, **loader_options: Any
 ) -> tuple[list[int], torch.Tensor, int]:
     """The samples that this rank saw in two epochs, the parameters, the number of steps."""
     model = nn.Linear(1, 1).double()
@@ -37,7 +37,7 @@ def train(
         model.weight.fill_(0.5), model.bias.fill_(0.1)
     run = own_loop(strategy, comm)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    loader = DataLoader(DATA, batch_size=batch, **loader_options)
+    loader = DataLoader(dataset, batch_size=batch, **loader_options)
     _, _, shared = run.prepare(model, optimizer, loader)
     seen: list[int] = []
     for _ in range(2):
@@ -95,15 +95,29 @@ def alone(loader: DataLoader[Any]) -> tuple[OwnLoop, nn.Module, torch.optim.Opti
     return run, model, optimizer
 
 
-class Stream(IterableDataset[int]):
+class Stream(IterableDataset[Any]):
+    """The same samples, without an index and without telling how many there are."""
+
     def __iter__(self) -> Any:
-        return iter(range(3))
+        return iter([DATA[index] for index in range(len(DATA))])
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loader_over_a_stream_is_shared_too(drop_last: bool) -> None:
+    def body(comm: Transport, **options: Any) -> Any:
+        return train(comm, AllReduce(collective="ring"), batch=4, drop_last=drop_last, **options)
+
+    streams = run_threads(3, lambda comm: body(comm, dataset=Stream()))
+    indexed = run_threads(3, body)
+    for (seen, parameters, steps), (others, wanted, in_steps) in zip(streams, indexed, strict=True):
+        assert (seen, steps) == (others, in_steps)
+        assert torch.equal(parameters, wanted)
 
 
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        (lambda: DataLoader(Stream(), batch_size=2), "a stream"),
+        (lambda: DataLoader(Stream(), batch_size=2, num_workers=1), "a stream, .* use num_workers=0, not 1"),
         (
             lambda: DataLoader(DATA, batch_size=2, sampler=WeightedRandomSampler([1.0] * 22, 22)),
             "WeightedRandomSampler",

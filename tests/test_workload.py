@@ -66,8 +66,8 @@ def streamed():
     return make("streamed", train=Stream())
 
 
-def streamed_test():
-    return make("streamed", test=Stream())
+def once():
+    return make("once", test=(number for number in range(3)))
 
 
 def listed():
@@ -140,11 +140,10 @@ def test_an_empty_training_set_is_refused(mine: Path) -> None:
         load_workload(f"{mine}:empty", None)
 
 
-@pytest.mark.parametrize(("name", "part"), [("streamed", "train"), ("streamed_test", "test")])
-def test_a_data_set_without_length_is_refused(mine: Path, name: str, part: str) -> None:
-    reason = f"^streamed.{part} is a Stream without length or index; give a map-style one$"
-    with pytest.raises(WorkloadError, match=reason):
-        load_workload(f"{mine}:{name}", None)
+def test_a_stream_is_data_too_unless_it_can_be_read_only_once(mine: Path) -> None:
+    assert load_workload(f"{mine}:streamed", None).name == "streamed"
+    with pytest.raises(WorkloadError, match="a generator, which can be read only once"):
+        load_workload(f"{mine}:once", None)
 
 
 # --- the usual parts ---------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Journal:
         self._before = dict(totals)
         self._resumed = (step, checkpoint)
 
-    def started(self, *, samples: int, batch: int, epochs: int | None, steps: int | None) -> None:
+    def started(self, *, samples: int | None, batch: int, epochs: int | None, steps: int | None) -> None:
         """Training begins; nothing to tell where it only goes on with others."""
         if self._started:
             return

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -76,4 +77,14 @@ def save_model(run: Path, model: nn.Module) -> None:
         for name, value in model.state_dict().items()
         if isinstance(value, Tensor)  # modules may add other things with get_extra_state
     }
-    save_file(tensors, run / "model.safetensors")
+    target, unfinished = run / "model.safetensors", run / "model.safetensors.unfinished"
+    try:
+        save_file(tensors, unfinished)
+        unfinished.replace(target)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise RunError(
+            f"can't write {target}: {error}. Make room there, then minga train --resume {run} goes on from the last "
+            "checkpoint"
+        ) from None

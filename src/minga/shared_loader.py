@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 
+from minga.data.batches import length
 from minga.data.order import Order, Share
+from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 
 __all__ = ["SharedLoader"]
@@ -31,11 +34,18 @@ class SharedLoader:
         self._batch = _check(loader)
         self._taking = taking
         self._without_samples = without_samples
-        shuffled = isinstance(loader.sampler, RandomSampler)
-        self.order = Order(len(loader.dataset), seed, shuffle=shuffled)  # type: ignore[arg-type]
-        self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
         self.dataset = loader.dataset
-        self._loader: DataLoader[Any] = DataLoader(
+        self.order: Order
+        self._batches: Iterable[Any]
+        if is_stream(loader.dataset):
+            self.order = StreamedOrder(StreamReader(loader.dataset))
+            self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
+            self._batches = _StreamedBatches(self.order, self._sampler, loader.collate_fn)
+            return
+        shuffled = isinstance(loader.sampler, RandomSampler)
+        self.order = Order(length(loader.dataset), seed, shuffle=shuffled)
+        self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
+        self._batches = DataLoader(
             loader.dataset,
             batch_sampler=self._sampler,
             num_workers=loader.num_workers,
@@ -55,7 +65,7 @@ class SharedLoader:
     def __iter__(self) -> Iterator[Any]:
         shares = self._sampler.shares
         shares.clear()
-        for batch in self._loader:
+        for batch in self._batches:
             self._taking(shares.popleft(), self._batch)
             yield batch
         while shares:  # the last batch was too short for this rank to get a sample
@@ -75,8 +85,10 @@ class _ShareSampler(Sampler[list[int]]):
         self.shares: deque[Share] = deque()
 
     def __len__(self) -> int:
-        together = self._workers() * self._batch
-        return self._order.samples // together if self._drop_last else -(-self._order.samples // together)
+        together, samples = self._workers() * self._batch, self._order.samples
+        if samples is None:
+            raise TypeError("a stream without a length has no number of batches")
+        return samples // together if self._drop_last else -(-samples // together)
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self._order
@@ -85,7 +97,7 @@ class _ShareSampler(Sampler[list[int]]):
         epoch = order.epoch
         while order.epoch == epoch:
             workers = self._workers()
-            if self._drop_last and order.samples - order.offset < workers * self._batch:
+            if self._drop_last and order.left(workers * self._batch) < workers * self._batch:
                 order.next_epoch()
                 return
             share = order.take(self._rank, workers, self._batch)
@@ -94,14 +106,32 @@ class _ShareSampler(Sampler[list[int]]):
                 yield share.indices.tolist()
 
 
+@dataclass(frozen=True)
+class _StreamedBatches:
+    """One rank's batches of a stream, read in this process."""
+
+    order: StreamedOrder
+    sampler: _ShareSampler
+    collate: Callable[[list[Any]], Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in self.sampler:
+            yield self.collate(self.order.read(self.sampler.shares[-1]))
+
+
 def _check(loader: DataLoader[Any]) -> int:
     """The batch size of a loader that can be shared."""
-    if isinstance(loader.dataset, IterableDataset):
-        raise WorkloadError("the loader's data set is a stream; give run.prepare a loader over a map-style data set")
     if loader.batch_size is None:
         raise WorkloadError(
             "the loader has a batch sampler of its own; give batch_size instead, so that it can be shared"
         )
+    if is_stream(loader.dataset):
+        if loader.num_workers:
+            raise WorkloadError(
+                f"the loader's data set is a stream, which each rank reads in one process: use num_workers=0, not "
+                f"{loader.num_workers}"
+            )
+        return loader.batch_size
     if not isinstance(loader.sampler, RandomSampler | SequentialSampler):
         raise WorkloadError(
             f"the loader's {type(loader.sampler).__name__} can't be shared between ranks; use shuffle=True or False"

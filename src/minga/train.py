@@ -77,7 +77,7 @@ def train(
             replica.step += 1
             with spans.span("data"):
                 share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
-                batch = trainee.fetch(share.indices)
+                batch = trainee.fetch(share)
                 trainee.schedule_learning_rate()
             replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
             with pace.computing():

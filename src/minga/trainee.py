@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
-from minga.data.batches import fetch, length
-from minga.data.order import Order
+from minga.data.batches import collate, fetch, length
+from minga.data.order import Order, Share
+from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.evaluate import evaluate
-from minga.experiment import Experiment
+from minga.experiment import Experiment, Training
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
@@ -71,9 +72,13 @@ class Trainee:
         """Samples of a rank in a full step, on average."""
         return self.batch if self.total_batch is None else self.total_batch / trainers
 
-    def fetch(self, indices: Tensor) -> Any:
-        """The samples at `indices` as one batch; None where there are none."""
-        return fetch(self.workload.train, indices, self.device) if len(indices) else None
+    def fetch(self, share: Share) -> Any:
+        """The samples of a share as one batch; None where there are none."""
+        if not len(share.indices):
+            return None
+        if isinstance(self.order, StreamedOrder):
+            return collate(self.order.read(share), self.device)
+        return fetch(self.workload.train, share.indices, self.device)
 
     def evaluate(self, together: Transport) -> dict[str, float]:
         """How good the model is, each of these ranks looking at its part of the test set."""
@@ -129,7 +134,7 @@ def build_trainee(
     return Trainee(
         workload=workload,
         replica=replica,
-        order=Order(length(workload.train), settings.seed, drop_last=settings.drop_last),
+        order=_order_of(workload, settings),
         device=device,
         batch=batch,
         total_batch=settings.total_batch,
@@ -137,3 +142,9 @@ def build_trainee(
         steps=settings.steps,
         base_learning_rates=replica.learning_rates,
     )
+
+
+def _order_of(workload: Workload, settings: Training) -> Order:
+    if is_stream(workload.train):
+        return StreamedOrder(StreamReader(workload.train), drop_last=settings.drop_last)
+    return Order(length(workload.train), settings.seed, drop_last=settings.drop_last)

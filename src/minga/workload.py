@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
+from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.user_files import load_from_file
 
@@ -52,7 +53,10 @@ class Workload:
     """Makes a new model; called once on every rank, after the seed is set."""
 
     train: Dataset[Any]
-    """Map-style: has a length and gives samples by index. A `TensorDataset` is read a batch at a time."""
+    """Map-style: has a length and gives samples by index. A `TensorDataset` is read a batch at a time.
+
+    Or a stream, such as torch's `IterableDataset`: see `minga.data.stream` for what it must keep to.
+    """
 
     test: Dataset[Any] | None = None
     """What accuracy is measured on; None: nothing is evaluated."""
@@ -109,12 +113,11 @@ def _check(workload: Workload) -> None:
         dataset = getattr(workload, name)
         if dataset is None:
             continue
-        indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-        if not indexed or isinstance(dataset, IterableDataset):
-            raise WorkloadError(
-                f"{workload.name}.{name} is a {type(dataset).__name__} without length or index; give a map-style one"
-            )
-        if len(dataset) == 0:
+        if is_stream(dataset):
+            StreamReader(dataset)  # refuses what can't be read
+        elif not hasattr(dataset, "__len__"):
+            raise WorkloadError(f"{workload.name}.{name} is a {type(dataset).__name__} without a length; give it one")
+        elif len(dataset) == 0:
             raise WorkloadError(f"{workload.name}.{name} is empty; give samples, or None for no test")
     for name in ("batch", "epochs"):
         if getattr(workload, name) < 1:

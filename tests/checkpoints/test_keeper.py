@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from going_on import experiment_of, train_with_checkpoints
+from going_on import PatientKeeper, experiment_of, train_with_checkpoints
 
 from minga import Replica, Strategy, Transport, all_reduce_mean
 from minga.checkpoints.files import list_checkpoints
@@ -153,3 +153,22 @@ def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afte
         raise RuntimeError("the end")
     kept = [checkpoint.manifest(0).value for checkpoint in list_checkpoints(tmp_path)]
     assert kept == list(afterwards.values())
+
+
+def test_who_has_lost_contact_to_the_others_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those on the other side of a split may have gone on from somewhere else."""
+    experiment = experiment_of("ring", 1, every_steps=1)
+    trainee, recorder = build_trainee(experiment, blobs(), 0), Recorder(None)
+    keeper = PatientKeeper(tmp_path, experiment.checkpoints, trainee, recorder)
+    contact = True
+    keeper.may_write = lambda: contact
+    comm = ThreadWorld(1).transport(0)
+    with keeper.attach(AllReduce(), comm, journal_of(experiment, trainee, comm, recorder)):
+        AllReduce().start(trainee.replica, comm)
+        for step in (1, 2, 3):
+            contact = step != 3  # when the checkpoint of the second step is to be written
+            trainee.replica.step = step
+            keeper.stepped(good=True, metrics={})
+        contact = True
+    assert [checkpoint.name for checkpoint in list_checkpoints(tmp_path)] == ["step-00000001", "step-00000003"]
+    assert "step-00000002" in caplog.text and "has lost contact with the others" in caplog.text

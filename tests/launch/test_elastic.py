@@ -37,7 +37,8 @@ from functools import partial
 from pathlib import Path
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+import random
+from torch.utils.data import IterableDataset, TensorDataset
 from minga import Workload
 
 
@@ -52,14 +53,30 @@ class Counter(nn.Module):
         return self.counts(inputs)
 
 
-workload = Workload(
-    name="counter",
-    model=Counter,
-    train=TensorDataset(torch.arange({SAMPLES}), torch.zeros({SAMPLES})),
-    loss=lambda outputs, targets: -outputs.mean(),
-    optimizer=partial(torch.optim.SGD, lr={float(TOTAL_BATCH)}),
-    epochs={EPOCHS},
-)
+class Stream(IterableDataset):
+    '''Nobody knows its length before its end, and each epoch has another order.'''
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        for number in random.Random(self.epoch).sample(range({SAMPLES}), {SAMPLES}):
+            yield number, 0.0
+
+
+def made(train):
+    return Workload(
+        name="counter",
+        model=Counter,
+        train=train,
+        loss=lambda outputs, targets: -outputs.mean(),
+        optimizer=partial(torch.optim.SGD, lr={float(TOTAL_BATCH)}),
+        epochs={EPOCHS},
+    )
+
+
+workload = made(TensorDataset(torch.arange({SAMPLES}), torch.zeros({SAMPLES})))
+streamed = made(Stream())
 """
 
 
@@ -67,14 +84,21 @@ class Running:
     """A run in a thread of its own, to be disturbed from outside."""
 
     def __init__(
-        self, tmp_path: Path, strategy: str, nodes: int, *, listening: Listening | None = None, **cluster: Any
+        self,
+        tmp_path: Path,
+        strategy: str,
+        nodes: int,
+        *,
+        data: str = "workload",
+        listening: Listening | None = None,
+        **cluster: Any,
     ) -> None:
         file = tmp_path / "counter.py"
         file.write_text(textwrap.dedent(COUNTER))
         self._slowly = tmp_path / "slowly"
         self._runs = tmp_path / "runs"
         self._experiment = Experiment(
-            workload=f"{file}:workload",
+            workload=f"{file}:{data}",
             strategy=strategy,  # type: ignore[arg-type]
             cluster=Cluster(nodes=nodes, transport="tcp", timeout_seconds=30, **cluster),
             training=Training(total_batch=TOTAL_BATCH),
@@ -187,10 +211,13 @@ def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
-def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_three_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", ["workload", "streamed"])
+def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_three_epochs(
+    tmp_path: Path, data: str
+) -> None:
     where: list[tuple[str, int]] = []
     listening = Listening.at("127.0.0.2", here=3, tls=None, told=lambda *place: where.append(place))
-    running = Running(tmp_path, "ring", nodes=3, listening=listening)
+    running = Running(tmp_path, "ring", nodes=3, data=data, listening=listening)
     running.wait_for_step(15)
     with running.slowly():
         os.kill(running.pid(1), signal.SIGKILL)

@@ -551,6 +551,61 @@ def test_a_connection_that_stays_broken_costs_one_member_within_two_seconds() ->
     assert play.now - begin < 2
 
 
+def fail_to_form(play: Play) -> None:
+    """node-2 and node-1 can't reach each other, and node-0 has connections to both."""
+    play.form("node-0")
+    for accuser, accused in (("node-1", "node-2"), ("node-2", "node-1")):
+        play.suspect(accuser, accused)
+    play.frozen |= {"node-1", "node-2"}
+    play.pass_time(6.5)
+    play.frozen.clear()
+
+
+def test_two_who_never_reach_each_other_disturb_the_others_ever_more_seldom() -> None:
+    play = started(3)
+    play.suspect("node-1", "node-2", broken=True)
+    pauses = []
+    for _ in range(4):
+        play.pass_time(0.7)
+        fail_to_form(play)
+        assert play.ids == ["node-0", "node-1"]
+        play.form()
+        began = play.now
+        play.come("node-2")
+        while play.ids != ["node-0", "node-1", "node-2"]:
+            assert play.now < began + 100
+            play.pass_time(0.1)
+        pauses.append(play.now - began)
+    assert [round(pause / 5) for pause in pauses] == [1, 2, 4, 8]
+    assert (
+        "node-2 was out 4 times because others and it do not reach each other" in play.last("node-2", Waiting).message
+    )
+    play.form()  # the cable is plugged in again
+    play.pass_time(2)
+    play.suspect("node-1", "node-2", broken=True)
+    play.pass_time(0.7)
+    fail_to_form(play)
+    play.form()
+    play.come("node-2")
+    play.pass_time(6)
+    assert play.ids == ["node-0", "node-1", "node-2"]
+
+
+def test_others_may_join_while_one_has_to_wait() -> None:
+    play = started(3)
+    play.suspect("node-1", "node-2", broken=True)
+    play.pass_time(0.7)
+    fail_to_form(play)
+    play.form()
+    play.come("node-2")
+    play.come("node-3")
+    play.pass_time(2)
+    assert play.ids == ["node-0", "node-1", "node-3"]
+    play.form()
+    play.pass_time(5)
+    assert play.ids == ["node-0", "node-1", "node-3", "node-2"]
+
+
 def test_what_is_said_of_old_generations_changes_nothing() -> None:
     play = started(3)
     play.end("node-2")

@@ -42,7 +42,7 @@ def test_without_the_weights_of_a_short_batch_it_is_not(monkeypatch: pytest.Monk
 
     def unweighted(self: Order, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
         share = take(self, rank, workers, batch, total)
-        return Share(share.indices, 1.0, share.total)
+        return Share(share.stretches, share.indices, 1.0, share.total)
 
     monkeypatch.setattr(Order, "take", unweighted)
     assert difference(AllReduce(collective="ring")) > 1e-6

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
-__all__ = ["batches_in_order", "fetch", "length"]
+from minga.data.stream import StreamReader, is_stream
+from minga.errors import WorkloadError
+
+__all__ = ["batches_in_order", "collate", "fetch", "first_samples", "length", "part_of"]
 
 
 def fetch(dataset: Dataset[Any], indices: Tensor, device: torch.device) -> Any:
     """The samples at `indices` as one batch."""
     if type(dataset) is TensorDataset:
         return tuple(tensor[indices].to(device) for tensor in dataset.tensors)
-    return _to(default_collate([dataset[index] for index in indices.tolist()]), device)
+    return collate([dataset[index] for index in indices.tolist()], device)
+
+
+def collate(samples: Sequence[Any], device: torch.device) -> Any:
+    """As one batch."""
+    return _to(default_collate(list(samples)), device)
+
+
+def first_samples(dataset: Dataset[Any], count: int, device: torch.device) -> Any:
+    """Some samples as one batch, fewer if there are not so many."""
+    if is_stream(dataset):
+        return collate(list(itertools.islice(cast(Iterable[Any], dataset), count)), device)
+    return fetch(dataset, torch.arange(min(count, length(dataset))), device)
 
 
 def batches_in_order(dataset: Dataset[Any], start: int, stop: int, batch: int, device: torch.device) -> Iterator[Any]:
@@ -25,8 +41,31 @@ def batches_in_order(dataset: Dataset[Any], start: int, stop: int, batch: int, d
         yield fetch(dataset, torch.arange(at, min(at + batch, stop)), device)
 
 
+def part_of(dataset: Dataset[Any], rank: int, ranks: int, batch: int, device: torch.device) -> Iterator[Any]:
+    """The samples that one of several ranks looks at, a batch at a time; together they look at each sample once."""
+    if is_stream(dataset):
+        # Nobody knows where its middle is, so they take turns.
+        samples = iter(cast(Iterable[Any], dataset))
+        for number in itertools.count():
+            taken = list(itertools.islice(samples, batch))
+            if not taken:
+                return
+            if number % ranks == rank:
+                yield collate(taken, device)
+    else:
+        samples_in_all = length(dataset)
+        start, stop = samples_in_all * rank // ranks, samples_in_all * (rank + 1) // ranks
+        yield from batches_in_order(dataset, start, stop, batch, device)
+
+
 def length(dataset: Dataset[Any]) -> int:
-    return len(dataset)  # type: ignore[arg-type]  # checked when the workload was loaded
+    """The number of samples; `WorkloadError` for a stream that does not tell it."""
+    samples = StreamReader(dataset).samples if is_stream(dataset) else len(dataset)  # type: ignore[arg-type]
+    if samples is None:
+        raise WorkloadError(
+            "the data is a stream without a length, so steps can't be counted in advance; give it a __len__"
+        )
+    return samples
 
 
 def _to(value: Any, device: torch.device) -> Any:

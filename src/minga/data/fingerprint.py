@@ -11,13 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minga.data.order import Stretch
+from minga.data.stream import StreamReader, is_stream
+
 __all__ = ["fingerprint"]
 
 _SAMPLES = 16
 
 
 def fingerprint(dataset: Any) -> str:
-    """Of the number of samples and a few of them; samples that change from one look to the next are left out."""
+    """Of the number of samples and a few of them; samples that change from one look to the next are left out.
+
+    Of a stream, these are the first ones.
+    """
+    if is_stream(dataset):
+        return _of_stream(dataset)
     count = len(dataset)
     chosen = sorted({count * index // _SAMPLES for index in range(_SAMPLES)} | {count - 1})
     digest = hashlib.sha256()
@@ -25,6 +33,16 @@ def fingerprint(dataset: Any) -> str:
         first, second = _word(dataset[index]), _word(dataset[index])
         digest.update(first if first == second else b"varies")
     return f"{count} samples, {digest.hexdigest()[:12]}"
+
+
+def _of_stream(dataset: Any) -> str:
+    reader, again = StreamReader(dataset), StreamReader(dataset)
+    beginning = Stretch(0, 0, reader.reaches(0, _SAMPLES))
+    digest = hashlib.sha256()
+    for first, second in zip(reader.read(beginning), again.read(beginning), strict=True):
+        digest.update(_word(first) if _word(first) == _word(second) else b"varies")
+    count = "a stream" if reader.samples is None else f"a stream of {reader.samples} samples"
+    return f"{count}, {digest.hexdigest()[:12]}"
 
 
 def _word(value: Any) -> bytes:

@@ -34,8 +34,10 @@ class Stretch:
 class Share:
     """One rank's samples of one global batch."""
 
+    stretches: Sequence[Stretch]
+    """Where they lie in the order of an epoch; none when a short last batch leaves nothing for this rank."""
     indices: Tensor
-    """Of the samples, in the data set's numbering; empty when a short last batch leaves nothing for this rank."""
+    """In the data set's numbering."""
     weight: float
     """The size of this share relative to an equal one: 1 unless the global batch is short or uneven."""
     total: int
@@ -45,7 +47,8 @@ class Share:
 class Order:
     """A data set's samples in the order in which workers take them; `epoch` and `offset` are where they are."""
 
-    def __init__(self, samples: int, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> None:
+    def __init__(self, samples: int | None, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> None:
+        """`samples`: in an epoch; None where a stream has not come to its end yet."""
         self.samples = samples
         self.epoch = 0
         self.offset = 0
@@ -56,8 +59,8 @@ class Order:
         self._seed = seed
         self._shuffle = shuffle
         self._drop_last = drop_last
-        self._indices = torch.empty(0, dtype=torch.int64)
-        self._indices_of = -1
+        self._shuffled = torch.empty(0, dtype=torch.int64)
+        self._shuffled_epoch = -1
 
     def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
         """The share of `rank` in the next global batch, which never reaches into the next epoch.
@@ -67,9 +70,9 @@ class Order:
         stretches = self.advance(total or workers * batch)
         size = sum(map(len, stretches))
         own = _share_of(stretches, rank, workers)
-        indices = [self._order_of(stretch.epoch)[stretch.start : stretch.stop] for stretch in own]
+        indices = [self._indices_of(stretch) for stretch in own]
         taken = indices[0] if len(indices) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *indices])
-        return Share(taken, len(taken) * workers / size, size)
+        return Share(own, taken, len(taken) * workers / size, size)
 
     def advance(self, asked: int) -> list[Stretch]:
         """Go on by one global batch of `asked` samples; what it consists of: what is owed, or what comes next."""
@@ -78,9 +81,11 @@ class Order:
             self.epoch_ended = False
             return owed
         start = self.offset
-        self.offset += min(asked, self.samples - start)
+        # As far as it matters for the end: whether there is another sample, or another whole batch.
+        left = self.left(2 * asked if self._drop_last else asked + 1)
+        self.offset += min(asked, left)
         stretch = Stretch(self.epoch, start, self.offset)
-        left = self.samples - self.offset
+        left -= len(stretch)
         self.epoch_ended = left == 0 or (self._drop_last and left < asked)
         if self.epoch_ended:
             self.next_epoch()
@@ -93,7 +98,9 @@ class Order:
 
     @property
     def progress(self) -> float:
-        """Epochs done, with the part of the current one."""
+        """Epochs done, with the part of the current one where it is known."""
+        if self.samples is None:
+            return float(self.epoch)
         return self.epoch + (self.offset - sum(map(len, self.owed))) / self.samples
 
     def position(self) -> dict[str, Any]:
@@ -104,17 +111,19 @@ class Order:
     def go_to(self, position: Mapping[str, Any]) -> None:
         """Go on from a position; `ValueError` if there is none like that."""
         epoch, offset, samples = position["epoch"], position["offset"], position["samples"]
-        if samples != self.samples:
+        if None not in (samples, self.samples) and samples != self.samples:
             raise ValueError(f"the position is one of {samples} samples, but there are {self.samples} here")
+        if samples is not None and not _whole(samples):
+            raise ValueError(f"there can't be {samples!r} samples")
+        end = self.samples if samples is None else samples
         owed = [Stretch(*stretch) for stretch in position["owed"]]
-        if not _whole(epoch) or not _whole(offset) or offset > samples:
-            raise ValueError(f"epoch and offset can't be {epoch!r} and {offset!r} of {samples} samples")
+        if not _whole(epoch) or not _whole(offset) or (end is not None and offset > end):
+            raise ValueError(f"epoch and offset can't be {epoch!r} and {offset!r} of {end} samples")
         for each in owed:
-            if not (
-                _whole(each.epoch) and _whole(each.start) and _whole(each.stop) and each.start < each.stop <= samples
-            ):
+            whole = _whole(each.epoch) and _whole(each.start) and _whole(each.stop) and each.start < each.stop
+            if not whole or (end is not None and each.stop > end):
                 raise ValueError(f"samples {each.start!r} to {each.stop!r} of epoch {each.epoch!r} can't be owed")
-        self.epoch, self.offset, self.owed = epoch, offset, owed
+        self.samples, self.epoch, self.offset, self.owed = end, epoch, offset, owed
 
     def copy(self) -> Order:
         """Another one at the same place."""
@@ -122,15 +131,20 @@ class Order:
         other.owed = list(self.owed)
         return other
 
-    def _order_of(self, epoch: int) -> Tensor:
-        if self._indices_of != epoch:
-            if self._shuffle:
-                generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-                self._indices = torch.randperm(self.samples, generator=generator)
-            else:
-                self._indices = torch.arange(self.samples)
-            self._indices_of = epoch
-        return self._indices
+    def left(self, wanted: int) -> int:
+        """Samples that are left of this epoch, or at least `wanted` of them."""
+        assert self.samples is not None
+        return self.samples - self.offset
+
+    def _indices_of(self, stretch: Stretch) -> Tensor:
+        if not self._shuffle:
+            return torch.arange(stretch.start, stretch.stop)
+        if self._shuffled_epoch != stretch.epoch:
+            assert self.samples is not None
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + stretch.epoch)
+            self._shuffled = torch.randperm(self.samples, generator=generator)
+            self._shuffled_epoch = stretch.epoch
+        return self._shuffled[stretch.start : stretch.stop]
 
 
 def left_out(

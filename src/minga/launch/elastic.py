@@ -45,6 +45,8 @@ _log = logging.getLogger("minga.launch")
 # How long a rank alone waits for a coordinator that has to be restarted before it gives up.
 _WITHOUT_COORDINATOR_SECONDS = 60.0
 _TICK_SECONDS = 1.0
+# Connecting takes a few milliseconds; whom others can't reach for so long is suspected.
+_CONNECTING_SECONDS = 5.0
 
 
 class Seat:
@@ -148,6 +150,10 @@ class Seat:
         latest = self.member.generation
         if latest is not None and latest.number > generation.number:
             transport.abort("another generation was announced meanwhile")
+        for missing in transport.not_connected_within(_CONNECTING_SECONDS):
+            # Nothing tells of packets that a firewall drops: the coordinator decides who has to go.
+            why = f"no connection within {_CONNECTING_SECONDS:g} s"
+            self.member.suspect(missing, why, generation=generation.number)
         transport.wait_until_connected()
         self.member.formed(generation.number)
         return transport

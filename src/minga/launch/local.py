@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minga.allowance import Allowance
 from minga.checkpoints.files import list_checkpoints
 from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, WorkloadError
 from minga.experiment import Experiment
@@ -34,8 +35,8 @@ _LAST_WORDS_SECONDS = 1.0
 _STOP_SECONDS = 60.0
 # When all members have finished, a process that is still there was none of them any more.
 _LEFT_OVER_SECONDS = 5.0
-# A coordinator that dies more often than this has another problem.
-_MOST_RESTARTS = 20
+# A coordinator that dies more often than this in an hour has another problem.
+_MOST_RESTARTS, _RESTART_SECONDS = 20, 3600.0
 
 
 def launch_local(
@@ -129,7 +130,7 @@ def see_through(
     killed: dict[str, int] = {}
     told: set[str] = set()
     coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
-    restarts = 0
+    restarts = Allowance(_MOST_RESTARTS, seconds=_RESTART_SECONDS)
     stopped = done = over = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:
@@ -139,8 +140,7 @@ def see_through(
                 if never:  # it can't even begin, as where its port is taken
                     failed[name] = code
                     deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
-                elif code not in (0, ABANDONED) and restarts < _MOST_RESTARTS:
-                    restarts += 1
+                elif code not in (0, ABANDONED) and restarts.take():
                     started.start(coordinator)
                 elif code not in (0, ABANDONED) and not coordinator.helper:
                     failed[name] = code

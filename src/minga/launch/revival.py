@@ -12,17 +12,17 @@ import contextlib
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from minga.allowance import Allowance
 from minga.launch.processes import Job, Processes
 
 __all__ = ["Revival"]
 
-# A process that dies more often than this has another problem.
-_MOST_STARTS = 20
+# A process that dies more often than this in an hour has another problem.
+_MOST_STARTS, _STARTS_SECONDS = 20, 3600.0
 _LOOK_SECONDS = 0.5
 
 
@@ -40,16 +40,17 @@ class Revival:
         self._workers = set(workers)
         self._fewest = fewest
         self._stopped_seconds = stopped_seconds
-        self._starts: Counter[str] = Counter()
+        self._starts: dict[str, Allowance] = {}
         self._looked = 0.0
         self._stopped_since: dict[str, float] = {}
 
     def start_again(self, started: Processes, name: str) -> bool:
         """If it is needed, and this may still help."""
         job = self._needed.get(name)
-        if job is None or self._starts[name] >= _MOST_STARTS:
+        if job is None:
             return False
-        self._starts[name] += 1
+        if not self._starts.setdefault(name, Allowance(_MOST_STARTS, seconds=_STARTS_SECONDS)).take():
+            return False
         self._stopped_since.pop(name, None)
         started.start(replace(job, arguments={**job.arguments, "again": True}))
         return True

@@ -58,8 +58,8 @@ class Started(Event):
     ranks: int
     pid: int
     parameters: int
-    samples: int
-    """Of the training set."""
+    samples: int | None
+    """Of the training set; None for a stream without a length."""
     batch: int
     epochs: int | None
     steps: int | None

@@ -19,6 +19,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 
+from minga.allowance import Allowance
 from minga.errors import PortBusy, ProtocolError, Refused
 from minga.membership.greeting import greet_member
 from minga.membership.protocol import Connection
@@ -73,8 +74,7 @@ class Entrance:
         self._greeting_seconds = greeting_seconds
         self._unfinished: dict[asyncio.Task[None], str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lines: list[float] = []
-        self._unlogged = 0
+        self._lines = Allowance(_MOST_LINES_A_SECOND, seconds=1.0)
 
     async def serve(self) -> None:
         """Until cancelled; then everybody who came in is cut off."""
@@ -105,15 +105,9 @@ class Entrance:
 
     def refuse(self, peer: str, reason: str) -> None:
         """One line in the log for each, but not a log full of them."""
-        now = time.monotonic()
-        self._lines = [moment for moment in self._lines if moment > now - 1]
-        if len(self._lines) >= _MOST_LINES_A_SECOND:
-            self._unlogged += 1
-            return
-        self._lines.append(now)
-        more = f" (and {self._unlogged} others that were refused meanwhile)" if self._unlogged else ""
-        self._unlogged = 0
-        _log.warning("refused %s: %s%s", peer, reason, more)
+        if self._lines.take():
+            more = f" (and {self._lines.refused} others that were refused meanwhile)" if self._lines.refused else ""
+            _log.warning("refused %s: %s%s", peer, reason, more)
 
     async def _admit(self, accepted: socket.socket, peer: str) -> None:
         connection: Connection | None = None

@@ -16,6 +16,7 @@ from minga.membership.entries import Close, Entry, Tell, listed
 from minga.membership.generation import Generation, Position, new_secret
 from minga.membership.messages import Announcement, FromCoordinator, Interrupted, Refusal, Waiting
 from minga.membership.quorum import obstacle
+from minga.membership.retries import Retries
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules
 from minga.membership.suspicion import Suspicions
@@ -57,6 +58,7 @@ class Succession:
         """By incarnation: in how many generations others have said that it sent what can't be."""
         self.banned: dict[str, str] = {}
         """Ids that are out for this, and why: what can't be would come again."""
+        self._retries = Retries(rules.heartbeat_timeout_seconds)
         self._settled = now
         self._last = self._announced = self._messaged = now
         if self.state.generation is not None:
@@ -80,6 +82,7 @@ class Succession:
                 entry.deadline += gap
                 entry.progressed += gap
             self.suspicions.shift(gap)
+            self._retries.shift(gap)
             self._announced += gap
 
     def advance(self, now: float) -> None:
@@ -91,19 +94,25 @@ class Succession:
                 self._announce(now, f"all {len(self.waiting)} members are here")
         elif self._losses:
             whole = len(self._present()) == len(self.members) and not self.waiting
-            if (whole or now >= self._settled) and not self._obstacle([*self._present(), *self.waiting.values()]):
+            if (whole or now >= self._settled) and not self._obstacle([*self._present(), *self._joining(now)]):
                 self._announce(now, "; ".join(self._losses))
             elif not self._told_interruption:
                 self._told_interruption = True
                 self._messaged = now - rules.message_seconds
                 self._tell_all(self.interruption())
-        elif self.waiting and self.state.formed and not self._obstacle(self._present()):
-            first = min(entry.came for entry in self.waiting.values())
+        elif (joining := self._joining(now)) and self.state.formed and not self._obstacle(self._present()):
+            first = min(entry.came for entry in joining)
             if now >= max(first + rules.join_window_seconds, self._announced + rules.join_interval_seconds):
-                self._announce(now, f"{listed(self.waiting)} joined")
-        if now >= self._messaged + rules.message_seconds and (obstacle := self.why_waiting):
-            self._messaged = now
-            self._tell_all(Waiting(message=obstacle))
+                self._announce(now, f"{listed(entry.info.id for entry in joining)} joined")
+        if now >= self._messaged + rules.message_seconds:
+            if obstacle := self.why_waiting:
+                self._messaged = now
+                self._tell_all(Waiting(message=obstacle))
+            elif waiting := [entry for entry in self.waiting.values() if self._retries.due(entry.info.id) > now]:
+                self._messaged = now
+                for entry in waiting:
+                    assert entry.link is not None
+                    self.effects.append(Tell(entry.link, Waiting(message=self._retries.why(entry.info.id, now))))
 
     @property
     def why_waiting(self) -> str:
@@ -115,7 +124,7 @@ class Succession:
             return self._obstacle(list(self.waiting.values()))
         if not self._losses:
             return ""
-        return f"{'; '.join(self._losses)}. Now: {self._obstacle([*self._present(), *self.waiting.values()])}"
+        return f"{'; '.join(self._losses)}. Now: {self._obstacle([*self._present(), *self._joining(self._last)])}"
 
     def _expire(self, now: float) -> None:
         for entry in [entry for entry in self.waiting.values() if now >= entry.deadline]:
@@ -135,7 +144,7 @@ class Succession:
             slow = [entry for entry in self._present() if not entry.formed]
             if self._can_do_without(slow):
                 for entry in slow:
-                    self.put_out(entry, f"{why} by {entry.info.id}", silent=True)
+                    self._put_out_for_now(now, entry, f"{why} by {entry.info.id}")
             else:
                 self.interrupt(why)  # nobody in particular is late: once more, with everybody
 
@@ -165,8 +174,21 @@ class Succession:
             stalled |= {id for id, _, _ in suspicions.broken(now) if id in here and not here[id].formed}
         for id, why in suspicions.verdict(now - rules.suspicion_seconds, stalled, list(self.members)):
             entry = self.members[id]
-            if self._can_do_without([entry]):
+            if not self._can_do_without([entry]):
+                continue
+            if formed:
                 self.put_out(entry, why, silent=True)
+            else:
+                self._put_out_for_now(now, entry, why)
+
+    def _put_out_for_now(self, now: float, entry: Entry, why: str) -> None:
+        """Others and it could not connect; it may try again, but not at once, and ever later."""
+        self._retries.failed(now, entry.info.id, why)
+        self.put_out(entry, why, silent=True)
+
+    def _joining(self, now: float) -> list[Entry]:
+        """Who waits and may be in the next generation."""
+        return [entry for entry in self.waiting.values() if now >= self._retries.due(entry.info.id)]
 
     def _count_wrongs(self) -> None:
         """Before all form anew: whose nonsense it is because of, once too often."""
@@ -207,7 +229,7 @@ class Succession:
         """
         for entry in [entry for entry in self.members.values() if entry.lost]:
             self.put_out(entry, entry.lost, silent=not entry.ended)
-        joined = sorted(self.waiting.values(), key=lambda entry: natural(entry.info))
+        joined = sorted(self._joining(now), key=lambda entry: natural(entry.info))
         workers = [entry for entry in (*self.members.values(), *joined) if entry.info.role == "worker"]
         servers = [entry for entry in (*self.members.values(), *joined) if entry.info.role != "worker"]
         entries = [*workers, *sorted(servers, key=lambda entry: natural(entry.info))]
@@ -219,7 +241,8 @@ class Succession:
         state.formed, state.interrupted, state.reason = False, False, reason
         if self.members:  # otherwise what the last one that is gone has reported
             state.position = functools.reduce(Position.further, [entry.position for entry in self.members.values()])
-        self.members, self.waiting = {entry.info.id: entry for entry in entries}, {}
+        self.members = {entry.info.id: entry for entry in entries}
+        self.waiting = {id: entry for id, entry in self.waiting.items() if id not in self.members}
         for entry in entries:
             entry.formed, entry.progressed = False, now
         self.suspicions = Suspicions()
@@ -246,6 +269,8 @@ class Succession:
             self.state.formed_members = {other.info.incarnation: other.info.id for other in self.members.values()}
             self.state.ended.clear()
             self.version += 1
+            for id in self.members:
+                self._retries.succeeded(id)
 
     def dismissed(self, link: int) -> None:
         """Somebody who was told that it is out has hung up: it knows, and has no vote any more."""

@@ -59,21 +59,25 @@ def price(
     total_batch: int | None = None,
     varied: bool = True,
 ) -> Price:
-    """Simulate some steps of a candidate; `total_batch`: of all nodes together, where it does not divide evenly."""
+    """Simulate some steps of a candidate; `total_batch`: of all nodes together, where it does not divide evenly.
+
+    `varied`: whether nodes' steps vary as measured. Where they don't, a few steps tell all.
+    """
+    steps_in_all = _steps(candidate, varied=varied)
     together = min(profile.samples, total_batch or candidate.nodes * candidate.batch)
     experiment = Experiment(
         workload=profile.workload,
         strategy=candidate.strategy,
         cluster=Cluster(nodes=candidate.nodes),
         training=Training(
-            steps=_steps(candidate),
+            steps=steps_in_all,
             batch=candidate.batch if total_batch is None else None,
             total_batch=total_batch,
             evaluate_every=0,
         ),
     )
     ranks = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied).run()
-    first = max(1, _steps(candidate) // _periods(candidate)) - 1
+    first = max(1, steps_in_all // _periods(candidate)) - 1
     workers = ranks[: candidate.nodes]
     steps = [(rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) for rank in workers]
     rate = sum(together / candidate.nodes / seconds for seconds in steps)
@@ -86,7 +90,7 @@ def price(
     sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)
     if experiment.ranks > candidate.nodes:
         # Servers answer what they get: in the mean over a whole run, by what they have sent in all.
-        sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / _steps(candidate)
+        sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / steps_in_all
     # The last step of an epoch has what is left, and takes as long as any other.
     epoch = math.ceil(profile.samples / together) * together / rate
     hosts = experiment.hosts
@@ -123,12 +127,12 @@ def simulation_of(
     return simulation
 
 
-def _steps(candidate: Candidate) -> int:
+def _steps(candidate: Candidate, *, varied: bool) -> int:
     if isinstance(candidate.strategy, Adaptive):
         return _STEPS_TO_ADAPT
     if isinstance(candidate.strategy, ParameterServer) and candidate.strategy.bound > 0:
         return 3 * _FEWEST_STEPS
-    return max(_FEWEST_STEPS, _periods(candidate) * candidate.period)
+    return max(_FEWEST_STEPS if varied else _PERIODS, _periods(candidate) * candidate.period)
 
 
 def _periods(candidate: Candidate) -> int:

@@ -24,6 +24,7 @@ class RankState:
     steps: int = 0
     samples: int = 0
     progress: float = 0.0
+    epoch: float = 0.0
     loss: float | None = None
     bytes_sent: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class Follower:
             case "step":
                 state.steps = event["step"]
                 state.samples += event["samples"]
-                state.progress = event["progress"]
+                state.progress, state.epoch = event["progress"], event["epoch"]
                 state.loss = event["loss"] if event["loss"] is not None else state.loss
                 state.bytes_sent = event["bytes_sent"]
                 for name, seconds in event["seconds"].items():

@@ -137,7 +137,7 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         metrics=metrics,
         training_loss=training_loss,
         parameters=follower.started["parameters"],
-        epochs=samples / follower.started["samples"],
+        epochs=_epochs(follower, samples),
         steps=max(state.steps for state in ranks),
         samples=samples,
         seconds=seconds,
@@ -179,6 +179,15 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         energy=energy,
         energy_delay_product=energy.delay_product(seconds) if energy is not None else None,
     )
+
+
+def _epochs(follower: Follower, samples: int) -> float:
+    """How often the data was seen; of a stream that never told its length, as often as its end was."""
+    assert follower.started is not None
+    in_an_epoch: int | None = follower.started["samples"]
+    if in_an_epoch is None:
+        return max((state.epoch for state in follower.ranks.values()), default=0.0)
+    return samples / in_an_epoch
 
 
 def _network(run: Path) -> dict[str, Any]:

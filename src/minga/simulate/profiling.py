@@ -161,14 +161,15 @@ class _Parts:
         with torch.random.fork_rng(devices=[]):
             workload = load_workload(experiment.workload, experiment.data)
             self.trainee: Trainee = build_trainee(experiment, workload, 0)
-        self._batch = min(self.trainee.batch, length(workload.train))
+        self._samples = length(workload.train)
+        self._batch = min(self.trainee.batch, self._samples)
 
     def _step(self) -> None:
         share = self.trainee.order.take(0, 1, self._batch)
-        self.trainee.replica.compute_gradients(partial(self.trainee.loss_of, self.trainee.fetch(share.indices)))
+        self.trainee.replica.compute_gradients(partial(self.trainee.loss_of, self.trainee.fetch(share)))
 
     def seconds_of_a_step(self, batch: int) -> float:
-        self._batch = min(batch, self.trainee.order.samples)
+        self._batch = min(batch, self._samples)
         self._step()
         return min(_timed(self._step) for _ in range(3))
 
@@ -185,7 +186,7 @@ class _Parts:
         for _ in range(_TRIALS):
             moments.clear()
             share = self.trainee.order.take(0, 1, self._batch)
-            loss = self.trainee.loss_of(self.trainee.fetch(share.indices))
+            loss = self.trainee.loss_of(self.trainee.fetch(share))
             began = time.perf_counter()
             replica.backward(loss)
             whole = time.perf_counter() - began

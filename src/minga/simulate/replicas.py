@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from minga.comm.transport import Transport
+from minga.data.order import Share
 from minga.layout import Bucket
 from minga.replica import Replica
 from minga.simulate.sizes import SizedReplica
@@ -46,11 +47,11 @@ class SimulatedTrainee(Trainee):
 
     workplace: Workplace = field(kw_only=True)
 
-    def fetch(self, indices: Tensor) -> Any:
-        self.workplace.fetch(len(indices))
-        if indices.is_meta:
-            return indices if len(indices) else None
-        return super().fetch(indices)
+    def fetch(self, share: Share) -> Any:
+        self.workplace.fetch(len(share.indices))
+        if share.indices.is_meta:
+            return share.indices if len(share.indices) else None
+        return super().fetch(share)
 
     def evaluate(self, together: Transport) -> dict[str, float]:
         metrics = {} if self.replica.parameters.is_meta else super().evaluate(together)

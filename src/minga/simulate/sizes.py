@@ -111,6 +111,7 @@ class SizedOrder(Order):
     """Counts samples, without an order of them."""
 
     def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
-        size = sum(map(len, self.advance(total or workers * batch)))
+        stretches = self.advance(total or workers * batch)
+        size = sum(map(len, stretches))
         own = size * (rank + 1) // workers - size * rank // workers
-        return Share(torch.empty(own, dtype=torch.int64, device="meta"), own * workers / size, size)
+        return Share(stretches, torch.empty(own, dtype=torch.int64, device="meta"), own * workers / size, size)

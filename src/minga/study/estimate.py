@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from minga.data.batches import fetch, length
+from minga.data.batches import first_samples, length
 from minga.experiment import Experiment
 from minga.spec import describe
 from minga.strategies import ParameterServer, Switch
@@ -134,7 +134,7 @@ def _measure(workload: Workload, batch: int) -> float:
     torch.set_num_threads(1)
     try:
         model = workload.model()
-        samples = fetch(workload.train, torch.arange(min(batch, length(workload.train))), torch.device("cpu"))
+        samples = first_samples(workload.train, batch, torch.device("cpu"))
         seconds = []
         for _ in range(4):
             began = time.perf_counter()

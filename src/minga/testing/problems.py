@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from minga.workload import Workload
 
-__all__ = ["adam", "blobs", "sgd_with_momentum"]
+__all__ = ["adam", "blobs", "sgd_with_momentum", "streamed_blobs"]
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -36,3 +38,19 @@ def blobs(samples: int = 150, *, optimizer: OptimizerMaker = sgd_with_momentum, 
         return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, 3)).double()
 
     return Workload(name="blobs", model=model, train=dataset, test=dataset, optimizer=optimizer, batch=8, epochs=4)
+
+
+def streamed_blobs() -> Workload:
+    """The same samples as a stream that does not tell its length."""
+    workload = blobs()
+    return dataclasses.replace(workload, train=_InTurn(workload.train), test=_InTurn(workload.test))
+
+
+class _InTurn(IterableDataset[Any]):
+    """A map-style data set without its index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self._dataset[index] for index in range(len(self._dataset))])

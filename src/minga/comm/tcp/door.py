@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from minga.allowance import Allowance
 from minga.comm.tcp.bell import Bell
 from minga.comm.tcp.greeting import Dropped, Hello, Secret, hear, prove, refuse
 from minga.comm.tcp.line import READ, Line, Steps, Tls
@@ -29,6 +30,8 @@ __all__ = ["DataDoor"]
 
 _log = logging.getLogger("minga.comm.tcp")
 
+# Whoever knocks without end is not to fill the log.
+_MOST_LINES_A_SECOND = 20
 _GREETING_SECONDS = 2.0
 _UNFINISHED = 64
 # Those who have come too early may wait so long, and so many of them; a caller that is dropped then calls again.
@@ -69,6 +72,7 @@ class DataDoor:
         self._over: set[tuple[int, int]] = set()
         self._latest = -1
         self._visitors: dict[int, _Visitor] = {}
+        self._lines = Allowance(_MOST_LINES_A_SECOND, seconds=1.0)
         self._closed = False
         self._bell = Bell()
         self._poller = select.epoll()
@@ -199,7 +203,9 @@ class DataDoor:
             self._drop(visitor, Dropped("its generation did not come" if early else "its greeting took too long"))
 
     def _drop(self, visitor: _Visitor, why: Exception) -> None:
-        _log.warning("dropped the connection from %s: %s", visitor.whence, why)
+        if self._lines.take():
+            more = f" (and {self._lines.refused} others meanwhile)" if self._lines.refused else ""
+            _log.warning("dropped the connection from %s: %s%s", visitor.whence, why, more)
         if isinstance(why, Dropped) and why.code is not None:
             with contextlib.suppress(OSError):
                 refuse(visitor.line, why.code)

@@ -94,6 +94,10 @@ class TcpTransport(Transport):
         # Everybody is in the same call, so nobody has to ask for permission: half a round trip less.
         Transport.all_gather(self._view(_GATHERING[self._channel], 0), buffers, ranks)
 
+    def not_connected_within(self, seconds: float) -> list[int]:
+        """The ranks that are not connected so much later, nor known to be gone; at once if there are none."""
+        return self._core.channels[_MAIN].wait_until_settled(time.monotonic() + seconds)
+
     def wait_until_connected(self) -> None:
         """Until every other member is connected; raises `PeerLost` or `PeerTimeout` otherwise."""
         self._core.wait_until_connected()

@@ -1,0 +1,22 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from minga.errors import RunError
+from minga.run_directory import save_model
+
+
+def test_a_model_that_can_not_be_written_is_told_with_what_to_do_and_the_old_one_stays(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    save_model(tmp_path, model)
+    (tmp_path / "model.safetensors.unfinished").mkdir()  # in the way, as a full disk is
+    with pytest.raises(RunError, match=r"can't write .*model\.safetensors: .*minga train --resume"):
+        save_model(tmp_path, nn.Linear(2, 1))
+    assert torch.equal(load_file(tmp_path / "model.safetensors")["weight"], model.weight)
