@@ -34,9 +34,17 @@ class TestSimulatedTransport(TransportConformance):
 class TestWithASlowNetwork(TransportConformance):
     """What arrives does not depend on how long it takes."""
 
+    rendezvous_bytes = 0.0
+
     def run(self, size: int, function: Callable[[Transport], Any], *, timeout_seconds: float = 20.0) -> list[Any]:
-        carrier = Carrier(send_seconds=1e-4, receive_seconds=2e-4, rendezvous_bytes=0, wake_seconds=1e-5)
+        carrier = Carrier(
+            send_seconds=1e-4, receive_seconds=2e-4, rendezvous_bytes=self.rendezvous_bytes, wake_seconds=1e-5
+        )
         return run_simulated(size, function, wires_of(Network(bandwidth="10mbit", delay="20ms"), size, carrier))
+
+
+class TestWithLongMessagesThatWaitForAWord(TestWithASlowNetwork):
+    rendezvous_bytes = 64_000.0
 
 
 def seconds_of(size: int, function: Callable[[Transport], object], wires: Wires) -> list[float]:

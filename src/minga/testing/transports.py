@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from minga.comm.transport import Transport
+from minga.comm.transport import Pending, Transport
 from minga.errors import PeerLost, PeerTimeout
 
 __all__ = ["TransportConformance"]
@@ -61,6 +63,45 @@ class TransportConformance:
             return [float(space) for space in spaces]
 
         assert self.run(2, body)[1] == [float(number) for number in range(10)]
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_short_and_long_messages_keep_their_order_whoever_is_late(self, seed: int) -> None:
+        """Some at a time on either side, and words in between for which one of them has to wait."""
+        chance = random.Random(seed)
+        lengths = [chance.choice([1, 3000, 20_000, 20_001, 100_000]) for _ in range(30)]
+        ahead = {rank: chance.randint(1, 6) for rank in (0, 1)}
+        words = {number: chance.randrange(2) for number in range(30) if chance.random() < 0.3}
+
+        def body(comm: Transport) -> list[float]:
+            under_way: deque[tuple[Pending, torch.Tensor]] = deque()
+            found: list[float] = []
+
+            def settle(left: int) -> None:
+                while len(under_way) > left:
+                    pending, tensor = under_way.popleft()
+                    pending.wait()
+                    assert bool((tensor == tensor[0]).all())
+                    found.append(float(tensor[0]))
+
+            for number, length in enumerate(lengths):
+                if comm.rank == 0:
+                    tensor = torch.full((length,), float(number))
+                    under_way.append((comm.isend(tensor, 1), tensor))
+                else:
+                    tensor = torch.empty(length)
+                    under_way.append((comm.ireceive(tensor, 0), tensor))
+                settle(ahead[comm.rank])
+                if number in words:
+                    word, teller = torch.zeros(1), words[number]
+                    settle(0)
+                    if comm.rank == teller:
+                        comm.send(word, 1 - teller, tag=1)
+                    else:
+                        comm.receive(word, teller, tag=1)
+            settle(0)
+            return found
+
+        assert self.run(2, body) == [[float(number) for number in range(30)]] * 2
 
     def test_tags_keep_messages_apart(self) -> None:
         def body(comm: Transport) -> list[float]:

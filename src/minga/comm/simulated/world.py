@@ -76,6 +76,8 @@ class SimulatedWorld:
         self._receives: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
         self._promised: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
         """Receives whose sender, the last of these numbers, has been told that they are ready."""
+        self._unheard: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
+        """By the same numbers: long messages whose announcement is on its way."""
         for change in wires.changes:
             self.engine.at(change.time, self._change, change)
 
@@ -151,6 +153,7 @@ class SimulatedWorld:
             self._dispatch(message)
         elif not self._use_promise(message):
             # It is announced, behind what was sent before.
+            self._unheard[self._stream(message)].append(message)
             self.flows.send(Parcel(HEADER.size, self._connection(message), _nothing, lambda: self._announced(message)))
 
     def post_receive(self, message: Message) -> None:
@@ -171,12 +174,18 @@ class SimulatedWorld:
         waiting = self._receives[key]
         if message.eager or message.peer is None or any(other.peer in (None, message.peer) for other in waiting):
             waiting.append(message)
+        elif unheard := self._unheard[*key, message.peer]:
+            # The word of it meets the announcement of what was sent first.
+            self._meet(unheard.popleft(), message, self.engine.now)
         else:
             message.posted = self.engine.now
             self._promised[*key, message.peer].append(message)
 
+    def _stream(self, sent: Message) -> tuple[int, int, int, int]:
+        return (sent.peer, sent.channel, sent.tag, sent.owner)
+
     def _use_promise(self, message: Message) -> bool:
-        promised = self._promised[message.peer, message.channel, message.tag, message.owner]
+        promised = self._promised[self._stream(message)]
         if promised:
             receive = promised.popleft()
             self._meet(message, receive, receive.posted)
@@ -184,10 +193,11 @@ class SimulatedWorld:
 
     def _announced(self, message: Message) -> None:
         """The receiver hears that there is a long message."""
+        if message.partner is not None:
+            return
+        self._unheard[self._stream(message)].remove(message)
         if message.peer in self.lost:
             self._fail(message)
-            return
-        if self._use_promise(message):
             return
         key = (message.peer, message.channel, message.tag)
         receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
