@@ -1,6 +1,6 @@
 """Past this machine: how strategies scale to a thousand workers, at home, in an office and in a data centre. Simulated.
 
-    python benchmarks/scale.py              # hours: a thousand nodes, message by message where rings are not
+    python benchmarks/scale.py              # about 20 minutes
     python benchmarks/scale.py --draw       # only the figures, from the result file
 
 Models are given by the shapes of their layers, devices by the time of a step, which is assumed (see PLACES).
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ NODES = [1, 2, 4, 8, 16, 64, 256, 1000]
 STRATEGIES = {
     "all-reduce": "ring:bucket_bytes={bucket}",
     "parameter servers": "ps:mode=sync,servers={servers}",
-    "all-reduce, PowerSGD": "ring:bucket_bytes={bucket},codec=(power_sgd:rank=2)",
+    "all-reduce, PowerSGD": "halving_doubling:bucket_bytes={whole},codec=(power_sgd:rank=2)",
     "averaging every 64, 16 bits": "local_sgd:period=64,overlap=64,codec=half",
     "gossip, 16 bits": "gossip:algorithm=dpsgd,overlap=true,codec=half",
 }
@@ -54,6 +55,10 @@ class Model:
     """Of a node, where each has its own."""
     total_batch: int
     """Of all nodes together, where they divide it."""
+
+    @property
+    def bytes(self) -> int:
+        return 4 * sum(map(math.prod, self.shapes))
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ PLACES = (
 
 
 def profile_of(model: Model, place: Place) -> Profile:
-    sizes = [_size(shape) for shape in model.shapes]
+    sizes = [math.prod(shape) for shape in model.shapes]
     parameters, below = sum(sizes), 0
     layers = []
     for number, (shape, size) in enumerate(zip(model.shapes, sizes, strict=True)):
@@ -141,13 +146,6 @@ def profile_of(model: Model, place: Place) -> Profile:
     )
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
-
-
 def cells() -> Iterator[tuple[Model, Place, str, str, int]]:
     for model in MODELS:
         for place in PLACES:
@@ -167,7 +165,7 @@ def measure() -> list[dict[str, Any]]:
             "single"
             if nodes == 1
             else STRATEGIES[strategy].format(
-                servers=max(1, nodes // 4), bucket=4 * sum(map(_size, model.shapes)) // BUCKETS
+                servers=max(1, nodes // 4), bucket=model.bytes // BUCKETS, whole=model.bytes
             )
         )
         began = time.perf_counter()

@@ -47,6 +47,12 @@ def test_the_longest_pause_is_that_of_those_who_were_not_harmed(log: EventLog) -
     assert longest_pause(log, 100.0, set()) is None
 
 
+def test_who_was_lost_without_being_harmed_has_paused_until_the_end(log: EventLog) -> None:
+    log.steps["rank-3"] = [(9.0, 5)]
+    last = max(steps[-1][0] for steps in log.steps.values())
+    assert longest_pause(log, 10.0, {"rank-2"}) == pytest.approx(last - 10)
+
+
 def test_lost_is_what_was_done_before_and_is_done_again_and_what_is_owed(log: EventLog) -> None:
     assert lost_steps(log, 10.0, {"rank-2"}) == pytest.approx(1 + 32 / 64)
     assert lost_steps(log, 20.0, set()) == 0

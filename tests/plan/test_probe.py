@@ -30,6 +30,19 @@ def test_known_links_are_found() -> None:
     assert (up, down) == (pytest.approx(1e6, rel=0.1), pytest.approx(1e7, rel=0.1))
 
 
+@pytest.mark.parametrize("bandwidth", ["100mbit", "10gbit"])
+def test_what_a_message_costs_is_found_and_planned_with(bandwidth: str) -> None:
+    """Its work is part of the way of a word too, and must not count twice."""
+    carrier = Carrier(initial_window=1 << 30, send_seconds=2e-4, receive_seconds=2e-4)
+    network = Network(bandwidth=bandwidth, delay="1ms")  # type: ignore[arg-type]
+    world = SimulatedWorld(wires_of(network, 2, carrier), range(2))
+    links = world.run(lambda rank: probe(SimulatedTransport(world, rank)))[0]
+    assert links.message_seconds == pytest.approx(2e-4, rel=0.15)
+    machines = cluster_of(links)
+    assert machines.carrier.send_seconds == machines.carrier.receive_seconds == pytest.approx(2e-4, rel=0.15)
+    assert machines.delays[0][1] == pytest.approx(0.001, rel=0.1)
+
+
 def test_of_many_nodes_neighbours_are_measured() -> None:
     links = probed(Network(bandwidth="80mbit", delay="1ms"), 6)[0]
     assert links.bandwidth[3][4] > 0 and links.bandwidth[0][5] > 0

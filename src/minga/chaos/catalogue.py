@@ -19,7 +19,7 @@ from minga.chaos.processes import (
     stop_and_go_on,
     stop_for_a_while,
 )
-from minga.chaos.promises import AFTER_A_KILL, Promise, after_silence
+from minga.chaos.promises import Promise, after_silence
 from minga.errors import MingaError
 from minga.experiment import Cluster, Experiment
 
@@ -76,7 +76,7 @@ def catalogue() -> list[Fault]:
             words="kill -9 of the coordinator, then of a rank",
             harm=kill_coordinator,
             setting=plain,
-            promise=AFTER_A_KILL,
+            promise=Promise(at_the_end=_NODES - 1),
         ),
         Fault(
             name="kill-everything",
@@ -110,6 +110,13 @@ def catalogue() -> list[Fault]:
             deadline_seconds=180,
         ),
         Fault(
+            name="stop-for-good",
+            words="SIGSTOP until the end, ring",
+            harm=stop_for_a_while(2, None),
+            setting=plain,
+            promise=after_silence(timeout, at_the_end=_NODES - 1),
+        ),
+        Fault(
             name="out-of-memory",
             words="out of memory (control group)",
             harm=out_of_memory(1),
@@ -132,6 +139,14 @@ def catalogue() -> list[Fault]:
         ]
     return [
         *faults,
+        Fault(
+            name="silent-cut-for-good",
+            words="silent cut of a link until the end",
+            harm=cut(["h3"], None),
+            setting=Setting(steps=_steps(30), **lab),  # type: ignore[arg-type]
+            promise=after_silence(timeout, at_the_end=_NODES - 1),
+            needs_lab=True,
+        ),
         Fault(
             name="split",
             words="split of the network, 2|2, for 30 s",

@@ -29,14 +29,16 @@ def _rank_of(host: str) -> str:
     return f"rank-{int(host.removeprefix('h')) - 1}"
 
 
-def cut(hosts: Sequence[str], seconds: float, *, loud: bool = False) -> Harm:
-    """Cut some hosts off, together, and join them again; they come back and train on with the others."""
+def cut(hosts: Sequence[str], seconds: float | None, *, loud: bool = False) -> Harm:
+    """Cut some hosts off, together, and join them again (None: never); they come back and train on with the others."""
 
     def harm(job: Job, dice: random.Random) -> None:
         lab = _lab_of(job)
         job.until_step(_FIRST_STEP + dice.randrange(30))
         cut_hosts(lab, hosts, loud=loud)
         job.harm(*map(_rank_of, hosts))
+        if seconds is None:
+            return
         job.pass_seconds(seconds)
         mend_hosts(lab, hosts)
         job.mended = time.perf_counter()

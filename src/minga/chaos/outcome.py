@@ -75,9 +75,12 @@ def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | No
 def longest_pause(log: EventLog, since: float, victims: set[str]) -> float | None:
     """The longest time without a step of any of those who were not harmed."""
     pauses = []
+    last = max((steps[-1][0] for steps in log.steps.values()), default=since)
     for who, steps in log.steps.items():
         times = [time for time, _ in steps if time > since]
-        if who not in victims and times:
+        if who not in victims and not times and last > since:  # lost, though nobody has harmed it
+            pauses.append(last - since)
+        elif who not in victims and times:
             began = max(since, steps[0][0])  # who has joined later has not paused before
             pauses += [later - earlier for earlier, later in itertools.pairwise([began, *times])]
     return max(pauses, default=None)

@@ -91,8 +91,8 @@ def _another_coordinator(job: Job, before: int) -> bool:
     return False
 
 
-def stop_for_a_while(rank: int, seconds: float) -> Harm:
-    """SIGSTOP: the process is there, and says nothing; then it goes on as if nothing had been."""
+def stop_for_a_while(rank: int, seconds: float | None) -> Harm:
+    """SIGSTOP: the process is there, and says nothing; then (None: never) it goes on as if nothing had been."""
 
     def harm(job: Job, dice: random.Random) -> None:
         who = f"rank-{rank}"
@@ -100,6 +100,8 @@ def stop_for_a_while(rank: int, seconds: float) -> Harm:
         _somewhere(job, dice)
         job.kill(pid, signal.SIGSTOP)
         job.harm(who)
+        if seconds is None:
+            return
         try:
             job.pass_seconds(seconds)
         finally:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["AFTER_A_KILL", "Promise", "after_silence"]
+__all__ = ["Promise", "after_silence"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,6 @@ class Promise:
         if found["finished"] < self.at_the_end:
             words.append(f"{found['finished']} came to the end, fewer than {self.at_the_end}")
         return words
-
-
-AFTER_A_KILL = Promise()
 
 
 def after_silence(heartbeat_timeout_seconds: float, **more: Any) -> Promise:

@@ -108,6 +108,8 @@ def _show(links: Any, out: Path | None) -> None:
         table.add_row(f"h{source + 1}", *cells)
     console.print(table)
     cost = 1e9 * links.stolen_seconds_per_byte
+    message = f"{1e6 * links.message_seconds:.2g} us" if links.message_seconds else "less than its packet on the link"
+    console.print(f"a message costs {message}, however short it is", highlight=False)
     console.print(
         f"a byte sent and one received take {cost:.2g} ns from a node that computes meanwhile", highlight=False
     )

@@ -20,6 +20,9 @@ from minga.comm.transport import Transport
 __all__ = ["Links", "probe", "usual_cost_of_a_byte"]
 
 _WORDS = 9
+_MESSAGES, _TRIALS = 50, 3
+# On the link a short message is a packet with its headers.
+_PACKET_BYTES = 100
 _FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 25
 # A message that takes less says little of the link's bandwidth.
 _LONG_ENOUGH_SECONDS, _JUST_LONG_ENOUGH = 0.08, 0.03
@@ -45,6 +48,8 @@ class Links:
     """Seconds of a word's way, half of a round trip."""
     stolen_seconds_per_byte: float
     """What a byte that is sent and one that is received take from a rank that computes meanwhile."""
+    message_seconds: float = 0.0
+    """What a message costs however short it is: so far apart are short ones that follow each other."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,6 +60,7 @@ class Links:
             bandwidth=tuple(tuple(map(float, row)) for row in table["bandwidth"]),
             delay=tuple(tuple(map(float, row)) for row in table["delay"]),
             stolen_seconds_per_byte=float(table["stolen_seconds_per_byte"]),
+            message_seconds=float(table["message_seconds"]),
         )
 
     def of_host(self, rank: int) -> tuple[float, float]:
@@ -71,6 +77,7 @@ def probe(comm: Transport, *, thorough: bool = True) -> Links:
     """Measure the links between all ranks; not `thorough`: in less than a second where they are few."""
     size = comm.size
     bandwidth, delay = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
+    costs: list[float] = []
     pairs = list(itertools.combinations(range(size), 2))
     if size > (_ALL_PAIRS if thorough else _ALL_PAIRS_IN_A_HURRY):
         hub = {(0, other) for other in range(1, size)} if thorough else {(0, size - 1)}
@@ -86,6 +93,10 @@ def probe(comm: Transport, *, thorough: bool = True) -> Links:
                 if comm.rank == first:
                     bandwidth[source, target] = reached
                     delay[source, target] = half
+            cost = _cost_of_a_message(
+                comm, other, sends=comm.rank == first, way=half, rate=float(bandwidth[first, second])
+            )
+            costs += [cost] if comm.rank == first else []
     barrier(comm)
     stolen = 0.0
     if size > 1:
@@ -93,12 +104,14 @@ def probe(comm: Transport, *, thorough: bool = True) -> Links:
         rate, measured = all_reduce_sum(comm, float(bandwidth.sum()), float((bandwidth > 0).sum()))
         mean = rate / measured
         stolen = _stolen(comm, mean) if thorough else usual_cost_of_a_byte(1 / mean)
-    told = all_reduce_sum(comm, *bandwidth.view(-1).tolist(), *delay.view(-1).tolist(), stolen)
-    rates, ways = torch.tensor(told[: size * size]), torch.tensor(told[size * size : -1])
+    matrices = [*bandwidth.view(-1).tolist(), *delay.view(-1).tolist()]
+    *told, stolen, cost = all_reduce_sum(comm, *matrices, stolen, sum(costs))
+    rates, ways = torch.tensor(told[: size * size]), torch.tensor(told[size * size :])
     return Links(
         bandwidth=tuple(tuple(row) for row in rates.view(size, size).tolist()),
         delay=tuple(tuple(row) for row in ways.view(size, size).tolist()),
-        stolen_seconds_per_byte=told[-1] / size,
+        stolen_seconds_per_byte=stolen / size,
+        message_seconds=cost / max(1, len(pairs)),
     )
 
 
@@ -142,6 +155,27 @@ def _rate(comm: Transport, other: int, *, sends: bool, way: float, long_enough: 
         if int(growth) == 0:
             return nbytes / seconds
         nbytes *= int(growth)
+
+
+def _cost_of_a_message(comm: Transport, other: int, *, sends: bool, way: float, rate: float) -> float:
+    """How far apart short messages are that follow each other, beyond what their packets take on the link."""
+    words = torch.zeros(_MESSAGES, dtype=torch.float64)
+    seconds = []
+    for _ in range(_TRIALS):
+        if sends:
+            comm.receive(words[:1], other)  # it is ready
+            began = comm.now()
+            for pending in [comm.isend(word, other) for word in words.view(-1, 1)]:
+                pending.wait()
+            comm.receive(words[:1], other)  # all are there
+            seconds.append((comm.now() - began - 2 * way) / _MESSAGES)
+        else:
+            arrivals = [comm.ireceive(word, other) for word in words.view(-1, 1)]
+            comm.send(torch.zeros(1, dtype=torch.float64), other)
+            for arrival in arrivals:
+                arrival.wait()
+            comm.send(torch.zeros(1, dtype=torch.float64), other)
+    return max(0.0, statistics.median(seconds) - _PACKET_BYTES / rate) if sends else 0.0
 
 
 def _stolen(comm: Transport, rate: float) -> float:

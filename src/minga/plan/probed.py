@@ -38,17 +38,19 @@ def _table(links: Links) -> dict[str, Any]:
         known = {name: format_bandwidth(float(f"{rate:.3g}")) for name, rate in ways.items() if 0 < rate < _NO_CABLE}
         if known:
             hosts[f"h{rank + 1}"] = known
+    # The way of a word has the work for a message in it, at both ends.
+    message = float(f"{links.message_seconds:.3g}")
     # Not all pairs are measured where there are many: the others are as far as those are in the middle.
     measured = sorted(value for row in links.delay for value in row if value > 0)
     usual = measured[len(measured) // 2] if measured else 0.0
     delays = [
-        [0.0 if a == b else float(f"{links.delay[a][b] or usual:.4g}") for b in range(nodes)] for a in range(nodes)
+        [0.0 if a == b else float(f"{max(0.0, (links.delay[a][b] or usual) - 2 * message):.4g}") for b in range(nodes)]
+        for a in range(nodes)
     ]
-    # The delay of a word has the work for a message in it already.
     stolen = float(f"{links.stolen_seconds_per_byte:.3g}")
     carrier = {
-        "send_seconds": 0.0,
-        "receive_seconds": 0.0,
+        "send_seconds": message,
+        "receive_seconds": message,
         "wake_seconds": 0.0,
         "send_seconds_per_byte": 0.0,
         "receive_seconds_per_byte": stolen,
