@@ -49,7 +49,7 @@ def test_json_is_one_object_with_everything(tmp_path: Path) -> None:
         assert bool(finding["remedy"]) == (finding["state"] != "ok")
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60, *(pytest.param(each, marks=pytest.mark.slow) for each in (80, 120))])
 def test_the_table_fits_and_loses_nothing(columns: int) -> None:
     ended = doctor(COLUMNS=str(columns), MINGA_DATA="")
     assert ended.returncode == 0

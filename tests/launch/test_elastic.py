@@ -203,6 +203,7 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     assert found.runs[0].run.training_losses[-1].epoch == EPOCHS
 
 
+@pytest.mark.slow
 def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:
     running = Running(tmp_path, "tree", nodes=4)
     for step, rank in ((30, 1), (80, 0)):

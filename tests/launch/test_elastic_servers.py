@@ -186,6 +186,7 @@ def count_in_log(running: Running, server: int, counts: torch.Tensor) -> int:
     return len(undone)
 
 
+@pytest.mark.slow
 def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     injected = (DIES, WORKER_DIES_BEFORE_ITS_ANSWER, TAKES_SNAPSHOTS_OFTEN)
     strategy = "ps:servers=2,mode=ssp,staleness=2,damping=workers,placement=beside"
@@ -214,6 +215,7 @@ def test_a_server_that_is_stopped_and_one_that_has_lost_its_disk(
     assert "has lost its part of the parameters, on disk too" in log(running, 2)
 
 
+@pytest.mark.slow
 def test_before_and_after_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = start(tmp_path, monkeypatch, strategy="switch:at=45,mode=sync", nodes=3)
     running.wait_for_step(20)

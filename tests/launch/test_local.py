@@ -20,6 +20,8 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import PortBusy, RankFailed, WorkloadError
 from minga.experiment import load
 
+_PAIRS = "gossip:algorithm=asynchronous"
+
 
 def train(tmp_path: Path, strategy: str | None, nodes: int, **training: object) -> Summary:
     return run(
@@ -33,6 +35,12 @@ def train(tmp_path: Path, strategy: str | None, nodes: int, **training: object) 
     )
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """One process with the whole batch."""
+    return train(tmp_path_factory.mktemp("alone"), "single", 1, batch=24, steps=20, epochs=None)
+
+
 def model_of(summary: Summary) -> torch.Tensor:
     return torch.cat([tensor.reshape(-1).double() for tensor in load_file(f"{summary.run}/model.safetensors").values()])
 
@@ -42,18 +50,22 @@ def model_of(summary: Summary) -> torch.Tensor:
     [
         "native",
         "ring",
+        "ps:mode=sync,servers=2",
         # What ranks send each other is the same as in threads, where the others are tested too.
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("tree", "halving_doubling", "mesh", "two_level:group_size=2")
+            for each in (
+                "tree",
+                "halving_doubling",
+                "mesh",
+                "two_level:group_size=2",
+                "ps:mode=sync,servers=2,placement=beside",
+                "ps:mode=ssp,staleness=0",
+            )
         ),
-        "ps:mode=sync,servers=2",
-        "ps:mode=sync,servers=2,placement=beside",
-        "ps:mode=ssp,staleness=0",
     ],
 )
-def test_processes_equal_one_process_with_the_whole_batch(tmp_path: Path, strategy: str) -> None:
-    alone = train(tmp_path, "single", 1, batch=24, steps=20, epochs=None)
+def test_processes_equal_one_process_with_the_whole_batch(tmp_path: Path, alone: Summary, strategy: str) -> None:
     together = train(tmp_path, strategy, 3, batch=8, steps=20, epochs=None)
     torch.testing.assert_close(model_of(together), model_of(alone), rtol=0, atol=1e-4)  # float32, other order of adding
     assert together.steps == alone.steps == 20
@@ -168,7 +180,13 @@ def run_broken(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    "strategy", ["ring", "native", "ps:mode=sync", "ps:mode=async", "gossip", "gossip:algorithm=asynchronous"]
+    "strategy",
+    [
+        "ring",
+        "native",
+        "ps:mode=async",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("ps:mode=sync", "gossip", _PAIRS)),
+    ],
 )
 def test_a_worker_that_raises_is_named_with_its_own_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
