@@ -15,6 +15,7 @@ from torch import Tensor
 from minga.bad_numbers import BadSteps, all_finite, find_bad_number
 from minga.checkpoints.files import list_checkpoints
 from minga.checkpoints.keeper import DiskKeeper
+from minga.checkpoints.resume import load_own
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.errors import DivergedError, PeerLost
@@ -90,8 +91,18 @@ def bad_on_one_rank(workload: Workload, steps: tuple[int, ...] = (BAD_STEP,)) ->
     return dataclasses.replace(workload, loss=loss)
 
 
+EVERY_OTHER_STEP = Checkpoints(every_steps=2, every_seconds=0, keep=50)
+
+
 def watch(
-    strategy: Any, workload: Workload, run: Path, *, steps: int, nodes: int = 3, **options: Any
+    strategy: Any,
+    workload: Workload,
+    run: Path,
+    *,
+    steps: int,
+    nodes: int = 3,
+    checkpoints: Checkpoints = EVERY_OTHER_STEP,
+    **options: Any,
 ) -> list[list[Tensor]]:
     """The parameters of each worker after each step."""
     experiment = Experiment(
@@ -99,7 +110,7 @@ def watch(
         strategy=strategy,
         cluster=Cluster(nodes=nodes),
         training=Training(steps=steps, evaluate_every=0, **options),
-        checkpoints=Checkpoints(every_steps=2, every_seconds=0, keep=50),
+        checkpoints=checkpoints,
     )
     trainees = [build_trainee(experiment, workload, rank) for rank in range(experiment.ranks)]
     seen: list[list[Tensor]] = [[] for _ in range(experiment.ranks)]
@@ -185,3 +196,15 @@ def test_the_end_and_the_last_checkpoint_is_from_before(tmp_path: Path, strategy
     good = [checkpoint for checkpoint in list_checkpoints(tmp_path) if checkpoint.problem() is None]
     # That of step 6 is not among them: the first step from there on could not be used.
     assert [checkpoint.order[1] for checkpoint in good] == [2, 4]
+
+
+def test_without_any_checkpoint_before_the_state_before_the_bad_steps_is_kept(tmp_path: Path) -> None:
+    workload = bad_on_one_rank(blobs(), tuple(range(20, 100)))
+    with pytest.raises(DivergedError):
+        watch("ring", workload, tmp_path, steps=50, checkpoints=Checkpoints(), bad_steps_in_a_row=4)
+    (kept,) = list_checkpoints(tmp_path)
+    assert kept.problem() is None and kept.order[1] == 20
+    clean = tmp_path / "clean"
+    clean.mkdir()
+    seen = watch("ring", blobs(), clean, steps=19, checkpoints=Checkpoints())
+    assert torch.equal(load_own(kept, 0).tensors["parameters"], seen[0][-1])

@@ -122,7 +122,7 @@ def test_a_loader_over_a_stream_is_shared_too(drop_last: bool) -> None:
             lambda: DataLoader(DATA, batch_size=2, sampler=WeightedRandomSampler([1.0] * 22, 22)),
             "WeightedRandomSampler",
         ),
-        (lambda: DataLoader(DATA, batch_sampler=[[0, 1], [2]]), "a batch sampler of its own"),
+        (lambda: DataLoader(DATA, batch_sampler=[[0, 1], [2]]), "has no batch_size, or batches of its own"),
     ],
 )
 def test_loaders_that_can_not_be_shared(loader: Callable[[], DataLoader[Any]], message: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minga.errors import DivergedError, PeerLost
+from minga.errors import DivergedError, PeerDiverged
 from minga.layout import Place
 
 __all__ = ["BadNumber", "BadSteps", "all_finite", "find_bad_number"]
@@ -76,8 +76,8 @@ class BadSteps:
         self.in_a_row += 1
         if self.in_a_row < self.limit:
             return
-        if bad is None:  # another rank has more to say
-            raise PeerLost(
+        if bad is None:
+            raise PeerDiverged(
                 f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's bad numbers"
             )
         listed = ", ".join(f"{rate:g}" for rate in rates)

@@ -10,6 +10,7 @@
         ├── CheckpointError          no checkpoint can be gone on from
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── PeerLost                 another rank went away
+        │   ├── PeerDiverged         another rank's numbers are none, too many steps in a row
         │   ├── PeerTimeout          another rank did not answer before the deadline
         │   │   └── Deadlock             in a simulation, nobody can go on
         │   ├── PeerWrong            another rank sent what can't be
@@ -39,6 +40,7 @@ __all__ = [
     "LabError",
     "LeftBehind",
     "MingaError",
+    "PeerDiverged",
     "PeerLost",
     "PeerTimeout",
     "PeerWrong",
@@ -97,6 +99,10 @@ class PeerLost(RunError):
     def __init__(self, message: str, *, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class PeerDiverged(PeerLost):
+    """Too many steps in a row had to be left out for the numbers of another rank, which has more to say."""
 
 
 class PeerTimeout(PeerLost):

@@ -85,6 +85,6 @@ def save_model(run: Path, model: nn.Module) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise RunError(
-            f"can't write {target}: {error}. Make room there, then minga train --resume {run} goes on from the last "
-            "checkpoint"
+            f"can't write {target}: {error}. Make room there; where there is a checkpoint, minga train --resume {run} "
+            "goes on from it and writes the model at the end"
         ) from None

@@ -123,7 +123,7 @@ def _check(loader: DataLoader[Any]) -> int:
     """The batch size of a loader that can be shared."""
     if loader.batch_size is None:
         raise WorkloadError(
-            "the loader has a batch sampler of its own; give batch_size instead, so that it can be shared"
+            "the loader has no batch_size, or batches of its own; give it one, so that it can be shared"
         )
     if is_stream(loader.dataset):
         if loader.num_workers:

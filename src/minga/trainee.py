@@ -14,6 +14,7 @@ from minga.comm.transport import Transport
 from minga.data.batches import collate, fetch, length
 from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
+from minga.errors import WorkloadError
 from minga.evaluate import evaluate
 from minga.experiment import Experiment, Training
 from minga.ledger import Period
@@ -146,5 +147,11 @@ def build_trainee(
 
 def _order_of(workload: Workload, settings: Training) -> Order:
     if is_stream(workload.train):
-        return StreamedOrder(StreamReader(workload.train), drop_last=settings.drop_last)
+        reader = StreamReader(workload.train)
+        if workload.schedule is not None and reader.samples is None and settings.steps is None:
+            raise WorkloadError(
+                f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
+                "nobody knows how far training has come; give the stream a __len__, or train with --steps"
+            )
+        return StreamedOrder(reader, drop_last=settings.drop_last)
     return Order(length(workload.train), settings.seed, drop_last=settings.drop_last)

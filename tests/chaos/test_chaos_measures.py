@@ -48,9 +48,11 @@ def test_the_longest_pause_is_that_of_those_who_were_not_harmed(log: EventLog) -
 
 
 def test_who_was_lost_without_being_harmed_has_paused_until_the_end(log: EventLog) -> None:
+    last = max(steps[-1][0] for who, steps in log.steps.items() if who != "rank-2")
     log.steps["rank-3"] = [(9.0, 5)]
-    last = max(steps[-1][0] for steps in log.steps.values())
     assert longest_pause(log, 10.0, {"rank-2"}) == pytest.approx(last - 10)
+    log.steps["rank-3"].append((10.1, 6))
+    assert longest_pause(log, 10.0, {"rank-2"}) == pytest.approx(last - 10.1)
 
 
 def test_lost_is_what_was_done_before_and_is_done_again_and_what_is_owed(log: EventLog) -> None:

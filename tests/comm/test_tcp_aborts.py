@@ -14,7 +14,7 @@ from tcp_members import beside_child, members, seconds_to_fail
 
 from minga.comm.tcp import DataDoor, TcpTransport
 from minga.comm.transport import Transport
-from minga.errors import PeerLost
+from minga.errors import PeerLost, PeerTimeout
 from minga.membership.generation import Generation, MemberInfo
 from minga.testing import generation_of
 
@@ -209,3 +209,35 @@ def test_closing_does_not_wait_for_an_abort_that_another_thread_is_in_the_middle
         assert time.monotonic() - began < 1
         with pytest.raises(PeerLost):
             pending.wait()
+
+
+NAMED = {
+    name: WAITS[name] for name in ("receive", "receive a long one", "send", "gather", "reduce", "job that receives")
+}
+
+
+@pytest.mark.parametrize("wait", NAMED)
+def test_who_was_waited_for_in_vain_is_named(wait: str) -> None:
+    with members(timeout_seconds=0.3) as (comm, _):
+        assert comm.awaited(0.0) == []
+        seen: list[list[int]] = []
+        looking = threading.Timer(0.15, lambda: seen.append(comm.awaited(0.1)))
+        looking.start()
+        with pytest.raises(PeerTimeout) as caught:
+            NAMED[wait](comm)
+        looking.join()
+        assert caught.value.rank == 1
+        assert seen == [[1]]
+        assert comm.awaited(0.0) == []
+
+
+@pytest.mark.parametrize("wait", NAMED)
+def test_who_has_gone_without_a_word_is_named(wait: str) -> None:
+    with members() as (comm, other):
+        for channel in other._core.channels:  # its process ends
+            for link in channel._exchange.links.values():
+                if link.line is not None:
+                    link.line.close()
+        with pytest.raises(PeerLost) as caught:
+            NAMED[wait](comm)
+        assert caught.value.rank == 1

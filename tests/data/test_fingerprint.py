@@ -30,6 +30,7 @@ def test_the_same_data_has_the_same_word_and_other_data_another() -> None:
     assert fingerprint(made()).startswith("40 samples, ")
     assert fingerprint(made(change=0)) != fingerprint(made())
     assert fingerprint(made(change=39)) != fingerprint(made())
+    assert fingerprint(made(change=1)) != fingerprint(made())
     assert fingerprint(made(samples=41)) != fingerprint(made())
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import random
 from collections.abc import Iterator
 
 import pytest
+import torch
 from torch.utils.data import IterableDataset
 
 from minga.comm.threads import run_threads
-from minga.data.batches import length
+from minga.data.batches import length, part_of
 from minga.data.fingerprint import fingerprint
 from minga.data.order import Order, Stretch, left_out
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
-from minga.experiment import Experiment
+from minga.experiment import Experiment, Training
 from minga.testing.problems import blobs, streamed_blobs
 from minga.trainee import build_trainee
 
@@ -52,9 +55,7 @@ class Skipping(Numbers):
         self.first = first
 
     def skip(self, samples: int) -> Skipping:
-        other = Skipping(self.samples, samples)
-        other.epoch = self.epoch
-        return other
+        return Skipping(self.samples, samples)  # it does not know of an epoch, as Hugging Face's don't
 
     def in_epoch(self, epoch: int) -> list[int]:
         return super().in_epoch(epoch)[self.first :]
@@ -97,11 +98,37 @@ def test_where_it_can_skip_what_lies_before_is_not_read() -> None:
     assert stream.read == 0  # another one was, from there on
 
 
+def test_going_on_in_the_middle_reads_no_more_than_a_batch_ahead() -> None:
+    """Also where nobody knows the length: what lies before is skipped, or read and dropped."""
+    for stream in (Skipping(100_000), Numbers(100_000)):
+        reader = StreamReader(stream)
+        assert reader.reaches(1, 90_000, 90_009) == 90_009
+        assert len(reader._places[-1]._ahead) <= 10
+        assert reader.read(Stretch(1, 90_000, 90_002)) == Numbers(100_000).in_epoch(1)[90_000:90_002]
+        assert stream.begun == (0 if isinstance(stream, Skipping) else 1)
+
+
+def test_a_stream_that_has_become_shorter_is_told_where_a_run_goes_on() -> None:
+    for kind in (Numbers, Skipping):
+        order = StreamedOrder(StreamReader(kind(50)))
+        order.go_to({"epoch": 0, "offset": 100, "samples": None, "owed": []})
+        with pytest.raises(WorkloadError, match="has ended before sample 101 of epoch 1, which a run"):
+            order.take(0, 1, 4)
+
+
+def test_looking_at_a_position_changes_nothing() -> None:
+    order = StreamedOrder(StreamReader(Numbers(50)))
+    order.copy().go_to({"epoch": 0, "offset": 0, "samples": 7, "owed": []})
+    assert order.samples is None
+    with pytest.raises(ValueError, match="can't be 0 samples"):
+        order.go_to({"epoch": 0, "offset": 0, "samples": 0, "owed": []})
+
+
 def test_the_end_is_found_by_looking_ahead_and_nothing_is_lost() -> None:
     stream = Numbers(10)
     reader = StreamReader(stream)
-    assert (reader.reaches(0, 4), reader.samples, stream.read) == (4, None, 4)
-    assert (reader.reaches(0, 11), reader.samples) == (10, 10)
+    assert (reader.reaches(0, 0, 4), reader.samples, stream.read) == (4, None, 4)
+    assert (reader.reaches(0, 2, 11), reader.samples) == (10, 10)
     assert reader.read(Stretch(0, 2, 10)) == stream.in_epoch(0)[2:]
     assert stream.begun == 1
 
@@ -166,14 +193,45 @@ def test_progress_counts_whole_epochs_until_the_length_is_known() -> None:
 
 
 def test_evaluation_looks_at_each_sample_once_whatever_the_number_of_ranks() -> None:
+    for samples, ranks in ((600, 1), (600, 3), (1500, 2), (5, 3)):
+        dataset = Measured(samples)
+        seen = [
+            int(number)
+            for rank in range(ranks)
+            for batch in part_of(dataset, rank, ranks, 256, torch.device("cpu"))
+            for number in batch
+        ]
+        assert sorted(seen) == list(range(samples))
+
+
+def test_evaluation_on_a_stream_finds_the_same() -> None:
     experiment = Experiment(workload="blobs")
-    found = []
-    for workload, ranks in [(blobs(), 1), (streamed_blobs(), 1), (streamed_blobs(), 3)]:
-        trainee = build_trainee(experiment, workload, 0)
-        results = run_threads(ranks, trainee.evaluate)
-        found.append(results[0])
+    found = [
+        run_threads(ranks, build_trainee(experiment, workload, 0).evaluate)[0]
+        for workload, ranks in ((blobs(), 1), (streamed_blobs(), 1), (streamed_blobs(), 3))
+    ]
     assert found[1] == pytest.approx(found[0], rel=1e-6)
     assert found[2] == pytest.approx(found[0], rel=1e-6)
+
+
+def test_a_length_is_an_epoch_also_where_the_stream_never_ends() -> None:
+    class Endless(Numbers):
+        def __len__(self) -> int:
+            return 100
+
+        def __iter__(self) -> Iterator[int]:
+            return itertools.count()
+
+    assert len(list(part_of(Endless(0), 0, 1, 10, torch.device("cpu")))) == 10
+    order = StreamedOrder(StreamReader(Endless(0)))
+    assert [order.read(order.take(0, 1, 60))[0] for _ in range(3)] == [0, 60, 0]
+
+
+def test_a_schedule_needs_to_know_how_far_training_has_come() -> None:
+    workload = dataclasses.replace(streamed_blobs(), schedule=lambda progress: 1 - progress)
+    with pytest.raises(WorkloadError, match="give the stream a __len__, or train with --steps"):
+        build_trainee(Experiment(workload="blobs"), workload, 0)
+    build_trainee(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
 
 
 # --- what a stream must keep to ----------------------------------------------------------------------------------
@@ -220,6 +278,6 @@ def test_what_is_a_stream() -> None:
 
 
 def test_other_streams_have_other_fingerprints() -> None:
-    assert fingerprint(Numbers(30)) == fingerprint(Numbers(30)) != fingerprint(Numbers(31))
-    assert fingerprint(Numbers(30)).startswith("a stream, ")
+    assert fingerprint(Numbers(90)) == fingerprint(Numbers(90)) != fingerprint(Numbers(91))
+    assert fingerprint(Numbers(90)).startswith("a stream, ")
     assert fingerprint(Measured(30)).startswith("a stream of 30 samples, ")

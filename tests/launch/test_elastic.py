@@ -32,6 +32,7 @@ STEPS = EPOCHS * SAMPLES // TOTAL_BATCH
 
 # Its only parameters are a counter for each sample: whatever happens, each must be at EPOCHS in the end.
 COUNTER = f"""
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,9 @@ class Counter(nn.Module):
         nn.init.zeros_(self.counts.weight)
 
     def forward(self, inputs):
+        hanging = Path(__file__).with_name("hanging")
+        if hanging.exists() and hanging.read_text() == str(os.getpid()):
+            time.sleep(1000)
         time.sleep(0.2 if Path(__file__).with_name("slowly").exists() else 0.02)
         return self.counts(inputs)
 
@@ -96,6 +100,7 @@ class Running:
         file = tmp_path / "counter.py"
         file.write_text(textwrap.dedent(COUNTER))
         self._slowly = tmp_path / "slowly"
+        self.hanging = tmp_path / "hanging"
         self._runs = tmp_path / "runs"
         self._experiment = Experiment(
             workload=f"{file}:{data}",
@@ -290,6 +295,17 @@ def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
             os.kill(running.pid(1), signal.SIGCONT)
         running.wait_for(lambda: [event for event in running.events("regrouped", 1) if event["ranks"] == 3])
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+
+
+def test_a_rank_that_hangs_in_its_own_program_is_left_behind(tmp_path: Path) -> None:
+    """Its process lives and gives signs of life; only those who wait for it can tell."""
+    running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=0.5)
+    running.wait_for_step(20)
+    running.hanging.write_text(str(running.pid(1)))
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    regrouped = running.events("regrouped", 0)
+    assert [event["ranks"] for event in regrouped] == [2]
+    assert "node-1 makes no progress" in regrouped[0]["reason"]
 
 
 def test_the_coordinator_may_be_killed(tmp_path: Path) -> None:

@@ -29,11 +29,17 @@ def other_data(workload: Workload) -> Workload:
     return dataclasses.replace(workload, train=TensorDataset(changed, targets))
 
 
+def other_test_data(workload: Workload) -> Workload:
+    return dataclasses.replace(workload, test=other_data(workload).train)
+
+
 def other_model(workload: Workload) -> Workload:
     return dataclasses.replace(workload, model=lambda: nn.Sequential(workload.model(), nn.Linear(3, 3)).double())
 
 
-@pytest.mark.parametrize(("change", "named"), [(other_data, "data"), (other_model, "model")])
+@pytest.mark.parametrize(
+    ("change", "named"), [(other_data, "data"), (other_test_data, "test data"), (other_model, "model")]
+)
 def test_what_is_different_is_named_and_nothing_else(change: object, named: str) -> None:
     assert callable(change)
     usual, changed = facts(blobs()), facts(change(blobs()))

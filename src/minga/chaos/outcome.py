@@ -75,14 +75,15 @@ def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | No
 def longest_pause(log: EventLog, since: float, victims: set[str]) -> float | None:
     """The longest time without a step of any of those who were not harmed."""
     pauses = []
-    last = max((steps[-1][0] for steps in log.steps.values()), default=since)
-    for who, steps in log.steps.items():
-        times = [time for time, _ in steps if time > since]
-        if who not in victims and not times and last > since:  # lost, though nobody has harmed it
-            pauses.append(last - since)
-        elif who not in victims and times:
-            began = max(since, steps[0][0])  # who has joined later has not paused before
-            pauses += [later - earlier for earlier, later in itertools.pairwise([began, *times])]
+    unharmed = {who: steps for who, steps in log.steps.items() if who not in victims}
+    last = max((steps[-1][0] for steps in unharmed.values()), default=since)
+    if last <= since:
+        return None
+    for steps in unharmed.values():
+        began = max(since, steps[0][0])  # who has joined later has not paused before
+        # Until the end: who was lost, though nobody has harmed it, has paused too.
+        times = [began, *(time for time, _ in steps if time > since), last]
+        pauses += [later - earlier for earlier, later in itertools.pairwise(times)]
     return max(pauses, default=None)
 
 

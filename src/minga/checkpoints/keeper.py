@@ -24,7 +24,7 @@ from minga.checkpoints.resume import Resumption, load_own, load_shared
 from minga.checkpoints.state import TrainingState, put_back, take
 from minga.checkpoints.writer import CheckpointWriter, Part
 from minga.comm.transport import Transport
-from minga.errors import CheckpointError, MingaError, PeerLost, RunStopped
+from minga.errors import CheckpointError, DivergedError, MingaError, PeerDiverged, PeerLost, RunStopped
 from minga.experiment import Checkpoints
 from minga.journal import Journal
 from minga.measure.events import Checkpointed, CheckpointFailed
@@ -110,11 +110,14 @@ class DiskKeeper(Keeper):
         self._best: float | None = None
         self._best_part: Part | None = None
         """The best so far, if it is not written yet."""
+        self._before_bad: Part | None = None
+        """The state before the bad steps in a row that are being left out."""
         self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
         metrics = list(trainee.workload.metrics)
         self._metric = metrics[0] if metrics else "loss"
         self._higher_is_better = bool(metrics)
         self.last_written: str | None = None
+        self._submitted = False
 
     def attach(self, strategy: Strategy, comm: Transport, journal: Journal) -> Self:
         self._strategy = strategy
@@ -128,9 +131,11 @@ class DiskKeeper(Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, PeerLost) and self.goes_on:
+        if isinstance(error, DivergedError | PeerDiverged):
+            self._submit_before_bad()
+        elif isinstance(error, PeerLost) and self.goes_on:
             # Somebody's part of these will never come, so they would never be whole.
-            self._untried = self._best_part = None
+            self._untried = self._best_part = self._before_bad = None
             self._best = None
             return
         self._submit_best()
@@ -186,6 +191,8 @@ class DiskKeeper(Keeper):
             untried, self._untried = self._untried, None
             if good:
                 self._submit(untried)
+        if good:
+            self._before_bad = None
         trainers, lockstep = strategy.trainers(replica, comm), strategy.lockstep(replica)
         if comm.rank >= trainers:
             return  # from now on it serves, and hears from those who train
@@ -198,11 +205,24 @@ class DiskKeeper(Keeper):
                 self._best = value
             if verdict is Verdict.STOP:
                 self._leave(lockstep, value)
-            elif verdict is Verdict.CHECKPOINT and good:
+            elif not good:
+                self._remember_before_bad(lockstep)
+            elif verdict is Verdict.CHECKPOINT:
                 self._untried = self._take(self._moment(lockstep), value, leaving=False)
-            elif better and good:
+            elif better:
                 # Evaluations may come often. The best waits in memory for the next checkpoint, or for the end.
                 self._best_part = self._take(self._moment(lockstep), value, leaving=False)
+
+    def _remember_before_bad(self, lockstep: bool) -> None:
+        """Where all ranks leave a bad step out, the state is still what the last good one has left."""
+        strategy = self._strategy
+        if self._before_bad is None and lockstep and not strategy.replicas_differ and not strategy.server_ranks:
+            self._before_bad = self._take(self._moment(lockstep), None, leaving=False)
+
+    def _submit_before_bad(self) -> None:
+        """When a run ends for bad numbers before there was any checkpoint. An earlier one is more to be trusted."""
+        if self._before_bad is not None and not self._submitted and self._session == 0:
+            self._submit(self._before_bad)
 
     def _is_better(self, value: float) -> bool:
         if self._best is None:
@@ -266,6 +286,7 @@ class DiskKeeper(Keeper):
             return
         if not best:
             self._submit_best()
+        self._submitted = True
         self._writer.submit(part, best=best)
 
     def _submit_best(self) -> None:

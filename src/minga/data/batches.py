@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,10 @@ def collate(samples: Sequence[Any], device: torch.device) -> Any:
 def first_samples(dataset: Dataset[Any], count: int, device: torch.device) -> Any:
     """Some samples as one batch, fewer if there are not so many."""
     if is_stream(dataset):
-        return collate(list(itertools.islice(cast(Iterable[Any], dataset), count)), device)
+        samples = list(itertools.islice(StreamReader(dataset).in_turn(), count))
+        if not samples:
+            raise WorkloadError("the stream of samples is empty; give at least one")
+        return collate(samples, device)
     return fetch(dataset, torch.arange(min(count, length(dataset))), device)
 
 
@@ -45,7 +48,7 @@ def part_of(dataset: Dataset[Any], rank: int, ranks: int, batch: int, device: to
     """The samples that one of several ranks looks at, a batch at a time; together they look at each sample once."""
     if is_stream(dataset):
         # Nobody knows where its middle is, so they take turns.
-        samples = iter(cast(Iterable[Any], dataset))
+        samples = StreamReader(dataset).in_turn()
         for number in itertools.count():
             taken = list(itertools.islice(samples, batch))
             if not taken:

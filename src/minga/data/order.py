@@ -113,7 +113,7 @@ class Order:
         epoch, offset, samples = position["epoch"], position["offset"], position["samples"]
         if None not in (samples, self.samples) and samples != self.samples:
             raise ValueError(f"the position is one of {samples} samples, but there are {self.samples} here")
-        if samples is not None and not _whole(samples):
+        if samples is not None and (not _whole(samples) or samples == 0):
             raise ValueError(f"there can't be {samples!r} samples")
         end = self.samples if samples is None else samples
         owed = [Stretch(*stretch) for stretch in position["owed"]]

@@ -2,16 +2,18 @@
 
     reader = StreamReader(dataset)
     reader.read(Stretch(epoch=0, start=640, stop=672))      # those samples, skipping what lies before
-    reader.reaches(0, 1000)                                 # 1000, or fewer if the epoch ends before
+    reader.reaches(0, 640, 1000)                            # 1000, or where the epoch ends before that
 
 Each rank reads the whole stream and keeps its own samples, so all know where an epoch ends without asking each other.
-A stream must begin anew whenever it is iterated, with the same samples in the same order for the same epoch. Two
-methods help where it has them, named as in Hugging Face's data sets: `set_epoch(epoch)` hears which epoch is read next
-and may shuffle by it; `skip(samples)` returns a stream without its first samples, quicker than reading them.
+A stream must begin anew whenever it is iterated, with the same samples in the same order for the same epoch; one
+iteration must not disturb another one that goes on, and an iteration keeps the epoch that it began with. Two methods
+help where it has them, named as in Hugging Face's data sets: `set_epoch(epoch)` hears which epoch is read next and may
+shuffle by it; `skip(samples)` returns a stream without its first samples, quicker than reading them.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -48,22 +50,33 @@ class StreamReader:
     def read(self, stretch: Stretch) -> list[Any]:
         """The samples of a stretch."""
         place = self._place_at(stretch.epoch, stretch.start)
-        found = list(place.take(len(stretch)))
+        found = list(place.take(len(stretch))) if place.at == stretch.start else []
         if len(found) < len(stretch):
-            self._end_at(stretch.epoch, place.at)
-            raise self._too_short(stretch.epoch, place.at)
+            if place.at == 0:
+                self._end_at(stretch.epoch, 0)
+            raise self._too_short(stretch.epoch, place.at, stretch.stop)
         return found
 
-    def reaches(self, epoch: int, count: int) -> int:
-        """`count`, or the number of samples in this epoch if it has fewer."""
+    def in_turn(self, epoch: int = 0) -> Iterator[Any]:
+        """All samples of an epoch, as many as the stream's length says where it has one."""
+        place = self._open(epoch, 0)
+        self._places.remove(place)
+        return place.take(self.samples)
+
+    def reaches(self, epoch: int, start: int, count: int) -> int:
+        """`count`, or the number of samples in this epoch if it has fewer; what comes next is sample number `start`."""
         if self.samples is not None:
             return min(count, self.samples)
-        here = [place for place in self._places if place.epoch == epoch]
-        if any(place.seen >= count for place in here):
+        if any(place.epoch == epoch and place.seen >= count for place in self._places):
             return count
-        place = max(here, key=lambda each: each.seen, default=None) or self._open(epoch, 0)
+        place = self._place_at(epoch, start)
         if place.look_ahead(count):
             return count
+        if place.seen <= start and start > 0:  # there was another sample, or the epoch would have been over
+            raise WorkloadError(
+                f"the stream has ended before sample {start + 1:,} of epoch {epoch + 1}, which a run is to go on from; "
+                "it must have the same samples as before"
+            )
         self._end_at(epoch, place.seen)
         return place.seen
 
@@ -79,10 +92,11 @@ class StreamReader:
     def _open(self, epoch: int, start: int) -> _Place:
         dataset: Any = self._dataset
         with _OPENING:
-            if hasattr(dataset, "set_epoch"):
-                dataset.set_epoch(epoch)
             quick = start > 0 and hasattr(dataset, "skip")
-            place = _Place(iter(dataset.skip(start) if quick else dataset), epoch, start if quick else 0)
+            stream = dataset.skip(start) if quick else dataset
+            if hasattr(stream, "set_epoch"):  # of what is read: a part of a stream may not know of its whole's epoch
+                stream.set_epoch(epoch)
+            place = _Place(iter(stream), epoch, start if quick else 0)
             place.look_ahead(place.at + 1)
         self._places = [*self._places, place][-_PLACES:]
         return place
@@ -94,13 +108,12 @@ class StreamReader:
             )
         if self.samples is None:
             self.samples = samples
-        elif samples < self.samples:
-            raise self._too_short(epoch, samples)
 
-    def _too_short(self, epoch: int, samples: int) -> WorkloadError:
+    def _too_short(self, epoch: int, samples: int, needed: int) -> WorkloadError:
+        expected = f"an epoch has {self.samples:,}" if self.samples else f"at least {needed:,} were there before"
         return WorkloadError(
-            f"the stream has ended after {samples:,} samples of epoch {epoch + 1}, but an epoch has "
-            f"{self.samples or 0:,}; it must have the same number each time, and as many as its length says"
+            f"the stream has ended after {samples:,} samples of epoch {epoch + 1}, but {expected}; it must have the "
+            "same number each time, and as many as its length says"
         )
 
 
@@ -119,9 +132,9 @@ class _Place:
         """The number of the first sample that nobody has looked at."""
         return self.at + len(self._ahead)
 
-    def take(self, count: int) -> Iterator[Any]:
-        """So many samples, fewer at the end."""
-        for _ in range(count):
+    def take(self, count: int | None) -> Iterator[Any]:
+        """So many samples, fewer at the end; None: all."""
+        for _ in itertools.count() if count is None else range(count):
             if not self._ahead and not self.look_ahead(self.at + 1):
                 return
             self.at += 1
@@ -142,22 +155,26 @@ class StreamedOrder(Order):
 
     def __init__(self, reader: StreamReader, *, drop_last: bool = False) -> None:
         self._reader = reader
-        super().__init__(reader.samples, 0, shuffle=False, drop_last=drop_last)
+        super().__init__(None, 0, shuffle=False, drop_last=drop_last)
 
     @property
     def samples(self) -> int | None:
-        return self._reader.samples
+        """As a position has told, or as was found by reading."""
+        return self._told or self._reader.samples
 
     @samples.setter
     def samples(self, samples: int | None) -> None:
-        self._reader.samples = samples
+        self._told = samples
 
     def read(self, share: Share) -> list[Any]:
         """A rank's own samples."""
         return [sample for stretch in share.stretches for sample in self._reader.read(stretch)]
 
     def left(self, wanted: int) -> int:
-        return self._reader.reaches(self.epoch, self.offset + wanted) - self.offset
+        wanted += self.offset
+        if self.samples is not None:
+            return min(wanted, self.samples) - self.offset
+        return self._reader.reaches(self.epoch, self.offset, wanted) - self.offset
 
 
 def _length(dataset: Dataset[Any]) -> int | None:

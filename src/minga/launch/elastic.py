@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
+
+import torch
 
 import minga
 from minga.checkpoints.keeper import Keeper
@@ -28,6 +31,7 @@ from minga.data.fingerprint import fingerprint
 from minga.errors import LeftBehind, PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
 from minga.experiment import Experiment
 from minga.journal import Journal
+from minga.launch.hanging import StepTimes
 from minga.measure.recorder import Recorder
 from minga.membership.generation import Generation, MemberInfo, new_incarnation
 from minga.membership.member import Change, Member
@@ -60,6 +64,7 @@ class Seat:
         leaving: Callable[[], bool] = lambda: False,
         patient: bool = False,
         told: Callable[[str], None] = lambda message: None,
+        heartbeat_timeout_seconds: float = 5.0,
     ) -> None:
         """`leaving`: whether this process was asked to go, while the others go on.
 
@@ -73,8 +78,14 @@ class Seat:
         self._left = False
         self._info = info
         self._transport: TcpTransport | None = None
+        self._timeout_seconds = _WITHOUT_COORDINATOR_SECONDS
+        self._steps = StepTimes(heartbeat_timeout_seconds)
+        self._over = threading.Event()
+        self._workers = 0
         self.door = door
         self.member = self._join_as(info)
+        self._watch = threading.Thread(target=self._look_for_hanging, name="minga-hanging", daemon=True)
+        self._watch.start()
 
     @classmethod
     def take(
@@ -107,7 +118,15 @@ class Seat:
                 address, port, arguments["token"], info, tls, facts, run=arguments.get("name"), source_address=source
             )
 
-        return cls(contact, info, door, leaving, patient=bool(arguments.get("listening")), told=told)
+        return cls(
+            contact,
+            info,
+            door,
+            leaving,
+            patient=bool(arguments.get("listening")),
+            told=told,
+            heartbeat_timeout_seconds=experiment.cluster.heartbeat_timeout_seconds,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +134,7 @@ class Seat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         if self._left:  # first of all: the others wait for this process until they know
             self.interrupt()
             self.member.leave()
@@ -125,6 +145,7 @@ class Seat:
             self.member.leave(finished=True)
         self.member.close()
         self.door.close()
+        self._watch.join()
 
     def _join_as(self, info: MemberInfo) -> Member:
         member = self._contact(info)
@@ -144,22 +165,28 @@ class Seat:
         if self._transport is not None:
             self._transport.abort("the generation is over")
             self._transport.close()
-        self._number = generation.number
+        self._number, self._workers, self._timeout_seconds = generation.number, generation.workers, timeout_seconds
+        self._steps.pause()
         rank = generation.rank_of(self._info.id)
         self._transport = transport = TcpTransport(generation, rank, self.door, timeout_seconds)
         latest = self.member.generation
         if latest is not None and latest.number > generation.number:
             transport.abort("another generation was announced meanwhile")
-        for missing in transport.not_connected_within(_CONNECTING_SECONDS):
-            # Nothing tells of packets that a firewall drops: the coordinator decides who has to go.
-            why = f"no connection within {_CONNECTING_SECONDS:g} s"
-            self.member.suspect(missing, why, generation=generation.number)
+        if self._steps.longest:
+            # Nothing tells of packets that a firewall drops: the coordinator decides who has to go. Others may be in
+            # the middle of a step and not know yet; who has made none can't tell how long that takes.
+            seconds = max(_CONNECTING_SECONDS, 3 * self._steps.longest)
+            for missing in transport.not_connected_within(seconds):
+                self.member.suspect(missing, f"no connection within {seconds:.0f} s", generation=generation.number)
         transport.wait_until_connected()
         self.member.formed(generation.number)
         return transport
 
-    def first_generation(self, timeout_seconds: float) -> Generation:
-        """The first one with this process, within `timeout_seconds`; people who start others are waited for."""
+    def first_generation(self, timeout_seconds: float, *, again: bool = False) -> Generation:
+        """The first one with this process, within `timeout_seconds`; people who start others are waited for.
+
+        `again`: it was in the run before, and waits as long as the coordinator says so.
+        """
         deadline = time.monotonic() + timeout_seconds
         told = ""
         while True:
@@ -167,7 +194,7 @@ class Seat:
                 return self.member.join(_TICK_SECONDS)
             except PeerTimeout as late:
                 self.leave_if_asked()
-                if self._patient and self.member.connected:
+                if self.member.connected and (self._patient or (again and self.member.message)):
                     deadline = time.monotonic() + timeout_seconds
                 elif time.monotonic() > deadline:
                     raise late
@@ -190,7 +217,7 @@ class Seat:
         if lost.rank is not None:
             wrong = isinstance(lost, PeerWrong)
             self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True, wrong=wrong)
-        alone_since = time.monotonic()
+        began = alone_since = time.monotonic()
         told = ""
         while True:
             try:
@@ -207,6 +234,20 @@ class Seat:
                         f"{self.member.message}"
                     ) from None
                 told = self._tell_waiting(told)
+                if not told and isinstance(lost, PeerTimeout) and time.monotonic() - began > self._timeout_seconds:
+                    raise lost from None  # nobody knows whom to go on without
+
+    def _look_for_hanging(self) -> None:
+        """Tell the coordinator of workers whose processes live, and whose answers don't come."""
+        while not self._over.wait(_TICK_SECONDS):
+            transport, number = self._transport, self._number
+            if transport is None or transport.aborted:
+                continue
+            patience = self._steps.patience
+            for rank in transport.awaited(patience):
+                if rank < self._workers:  # a server waits for workers itself
+                    why = f"no answer for {patience:.0f} s, ten times as long as a step"
+                    self.member.suspect(rank, why, generation=number)
 
     def _tell_waiting(self, told: str) -> str:
         """What there is to say, if it is not what was said before."""
@@ -223,15 +264,20 @@ class Seat:
         self._info = dataclasses.replace(self._info, incarnation=new_incarnation())
         self.member = self._join_as(self._info)
         try:
-            return self.first_generation(_WITHOUT_COORDINATOR_SECONDS)
+            return self.first_generation(_WITHOUT_COORDINATOR_SECONDS, again=True)
         except (Refused, PeerTimeout) as error:
             raise LeftBehind(f"{self._info.id} was left behind ({refused}) and can't come back: {error}") from None
 
     def stepped(self, trainee: Trainee) -> None:
         """After each step: say how far it has come, or go."""
         order = trainee.order
+        self._steps.stepped()
+        if trainee.progress >= 1:
+            self._steps.pause()  # now the model is tested and saved, which takes as long as it takes
         self.member.report(trainee.replica.step, order.epoch, order.offset)
         self.leave_if_asked()
+        if self._transport is not None and self._transport.aborted and trainee.progress < 1:
+            raise PeerLost(self._transport.aborted)  # others need not wait until there is something to exchange
 
 
 def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
@@ -240,11 +286,12 @@ def facts_of(experiment: Experiment, trainee: Trainee) -> dict[str, str]:
     if ".py" in experiment.workload:
         workload += f" ({sha256(check_file(experiment.workload).read_bytes()).hexdigest()[:12]})"
     return {
-        "version": minga.__version__,
+        "version": f"{minga.__version__}, torch {torch.__version__}",
         "workload": workload,
         "strategy": describe(experiment.chosen_strategy),
         "model": layout_hash(trainee.replica)[:16],
         "data": fingerprint(trainee.workload.train),
+        "test data": fingerprint(trainee.workload.test) if trainee.workload.test is not None else "none",
         "seed": str(experiment.training.seed),
     }
 

@@ -25,13 +25,13 @@ class Retries:
         self._why: dict[str, str] = {}
 
     def failed(self, now: float, id: str, why: str) -> None:
-        """A generation with it could not be formed."""
-        failures = self._failures.get(id, 0)
-        self._failures[id] = failures + 1
-        self._due[id] = now + min(_LONGEST_SECONDS, self._first * 2**failures)
+        """A generation with it could not be formed, or could not train."""
+        failures = self._failures[id] = self._failures.get(id, 0) + 1
+        self._due[id] = now + self._pause(failures)
         self._why[id] = why
 
     def succeeded(self, id: str) -> None:
+        """It trains with the others."""
         for notes in (self._failures, self._due, self._why):
             notes.pop(id, None)
 
@@ -42,10 +42,14 @@ class Retries:
         """Nobody could do anything for so long."""
         self._due = {id: moment + seconds for id, moment in self._due.items()}
 
-    def why(self, id: str, now: float) -> str:
-        """What to tell it, and people."""
+    def why(self, id: str) -> str:
+        """What to tell it, and people; the same until it has failed again."""
+        failures = self._failures[id]
         return (
-            f"{id} was out {self._failures[id]} times because others and it do not reach each other: {self._why[id]}. "
-            f"It is let in again in {max(0.0, self._due[id] - now):.0f} s; look for a firewall or a wrong interface "
+            f"{id} could not train with the others ({self._why[id]}), {failures} time{'s' * (failures > 1)} in a row, "
+            f"and is let in again {self._pause(failures):.0f} s after that; look for a firewall or a wrong interface "
             "between them"
         )
+
+    def _pause(self, failures: int) -> float:
+        return min(_LONGEST_SECONDS, self._first * 2.0 ** min(failures - 1, 16))

@@ -106,6 +106,8 @@ class Roster(Succession):
         entry.deadline = now + self.rules.heartbeat_timeout_seconds
         if heartbeat.position != entry.position:
             entry.position, entry.progressed = heartbeat.position, now
+            if self.state.formed and entry.info.id in self.members:
+                self.retries.succeeded(entry.info.id)
         self.effects.append(Tell(link, Alive(number=heartbeat.number)))
         self.advance(now)
 

@@ -58,7 +58,7 @@ class Succession:
         """By incarnation: in how many generations others have said that it sent what can't be."""
         self.banned: dict[str, str] = {}
         """Ids that are out for this, and why: what can't be would come again."""
-        self._retries = Retries(rules.heartbeat_timeout_seconds)
+        self.retries = Retries(rules.heartbeat_timeout_seconds)
         self._settled = now
         self._last = self._announced = self._messaged = now
         if self.state.generation is not None:
@@ -82,7 +82,7 @@ class Succession:
                 entry.deadline += gap
                 entry.progressed += gap
             self.suspicions.shift(gap)
-            self._retries.shift(gap)
+            self.retries.shift(gap)
             self._announced += gap
 
     def advance(self, now: float) -> None:
@@ -90,12 +90,16 @@ class Succession:
         self._judge(now)
         generation, rules = self.state.generation, self.rules
         if generation is None:
-            if len(self.waiting) >= rules.expect and not self._obstacle(list(self.waiting.values())):
-                self._announce(now, f"all {len(self.waiting)} members are here")
+            everybody = list(self.waiting.values())
+            if len(everybody) >= rules.expect and not self._obstacle(everybody):
+                self._announce(now, f"all {len(everybody)} members are here", everybody)
         elif self._losses:
             whole = len(self._present()) == len(self.members) and not self.waiting
-            if (whole or now >= self._settled) and not self._obstacle([*self._present(), *self._joining(now)]):
-                self._announce(now, "; ".join(self._losses))
+            joining = self._joining(now)
+            if self._obstacle([*self._present(), *joining]):  # nobody trains who could be disturbed: all who are here
+                joining = list(self.waiting.values())
+            if (whole or now >= self._settled) and not self._obstacle([*self._present(), *joining]):
+                self._announce(now, "; ".join(self._losses), joining)
             elif not self._told_interruption:
                 self._told_interruption = True
                 self._messaged = now - rules.message_seconds
@@ -103,16 +107,16 @@ class Succession:
         elif (joining := self._joining(now)) and self.state.formed and not self._obstacle(self._present()):
             first = min(entry.came for entry in joining)
             if now >= max(first + rules.join_window_seconds, self._announced + rules.join_interval_seconds):
-                self._announce(now, f"{listed(entry.info.id for entry in joining)} joined")
+                self._announce(now, f"{listed(entry.info.id for entry in joining)} joined", joining)
         if now >= self._messaged + rules.message_seconds:
             if obstacle := self.why_waiting:
                 self._messaged = now
                 self._tell_all(Waiting(message=obstacle))
-            elif waiting := [entry for entry in self.waiting.values() if self._retries.due(entry.info.id) > now]:
+            elif waiting := [entry for entry in self.waiting.values() if self.retries.due(entry.info.id) > now]:
                 self._messaged = now
                 for entry in waiting:
                     assert entry.link is not None
-                    self.effects.append(Tell(entry.link, Waiting(message=self._retries.why(entry.info.id, now))))
+                    self.effects.append(Tell(entry.link, Waiting(message=self.retries.why(entry.info.id))))
 
     @property
     def why_waiting(self) -> str:
@@ -124,7 +128,7 @@ class Succession:
             return self._obstacle(list(self.waiting.values()))
         if not self._losses:
             return ""
-        return f"{'; '.join(self._losses)}. Now: {self._obstacle([*self._present(), *self._joining(self._last)])}"
+        return f"{'; '.join(self._losses)}. Now: {self._obstacle([*self._present(), *self.waiting.values()])}"
 
     def _expire(self, now: float) -> None:
         for entry in [entry for entry in self.waiting.values() if now >= entry.deadline]:
@@ -167,28 +171,25 @@ class Succession:
                 return
         stalled = set()
         for id, entry in here.items():
-            since = entry.progressed if formed else self._announced
+            # Who still makes steps has not heard of the new generation yet.
+            since = entry.progressed if formed else max(self._announced, entry.progressed)
             if (formed or not entry.formed) and now >= since + rules.progress_timeout_seconds:
                 stalled.add(id)
         if not formed:  # a connection that is refused when forming anew will be refused again: that is soon clear
             stalled |= {id for id, _, _ in suspicions.broken(now) if id in here and not here[id].formed}
         for id, why in suspicions.verdict(now - rules.suspicion_seconds, stalled, list(self.members)):
             entry = self.members[id]
-            if not self._can_do_without([entry]):
-                continue
-            if formed:
-                self.put_out(entry, why, silent=True)
-            else:
+            if self._can_do_without([entry]):
                 self._put_out_for_now(now, entry, why)
 
     def _put_out_for_now(self, now: float, entry: Entry, why: str) -> None:
-        """Others and it could not connect; it may try again, but not at once, and ever later."""
-        self._retries.failed(now, entry.info.id, why)
+        """Others and it could not connect, or not train; it may try again, but not at once, and ever later."""
+        self.retries.failed(now, entry.info.id, why)
         self.put_out(entry, why, silent=True)
 
     def _joining(self, now: float) -> list[Entry]:
         """Who waits and may be in the next generation."""
-        return [entry for entry in self.waiting.values() if now >= self._retries.due(entry.info.id)]
+        return [entry for entry in self.waiting.values() if now >= self.retries.due(entry.info.id)]
 
     def _count_wrongs(self) -> None:
         """Before all form anew: whose nonsense it is because of, once too often."""
@@ -222,14 +223,14 @@ class Succession:
         lost = {entry.info.incarnation for entry in self.members.values() if entry.lost and entry.ended}
         return obstacle(self.rules, self.state, [entry.info for entry in candidates], self.state.ended | lost)
 
-    def _announce(self, now: float, reason: str) -> None:
+    def _announce(self, now: float, reason: str, joining: Collection[Entry]) -> None:
         """The next generation: workers first, in the old order with newcomers behind them; then servers.
 
         Servers are in the order of their ids: each has a part of its own, also when it was started again.
         """
         for entry in [entry for entry in self.members.values() if entry.lost]:
             self.put_out(entry, entry.lost, silent=not entry.ended)
-        joined = sorted(self._joining(now), key=lambda entry: natural(entry.info))
+        joined = sorted(joining, key=lambda entry: natural(entry.info))
         workers = [entry for entry in (*self.members.values(), *joined) if entry.info.role == "worker"]
         servers = [entry for entry in (*self.members.values(), *joined) if entry.info.role != "worker"]
         entries = [*workers, *sorted(servers, key=lambda entry: natural(entry.info))]
@@ -269,8 +270,6 @@ class Succession:
             self.state.formed_members = {other.info.incarnation: other.info.id for other in self.members.values()}
             self.state.ended.clear()
             self.version += 1
-            for id in self.members:
-                self._retries.succeeded(id)
 
     def dismissed(self, link: int) -> None:
         """Somebody who was told that it is out has hung up: it knows, and has no vote any more."""

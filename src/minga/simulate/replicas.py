@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minga.comm.transport import Transport
 from minga.data.order import Share
+from minga.data.stream import StreamedOrder
 from minga.layout import Bucket
 from minga.replica import Replica
 from minga.simulate.sizes import SizedReplica
@@ -48,7 +49,8 @@ class SimulatedTrainee(Trainee):
     workplace: Workplace = field(kw_only=True)
 
     def fetch(self, share: Share) -> Any:
-        self.workplace.fetch(len(share.indices))
+        # Of a stream, everybody reads all of it.
+        self.workplace.fetch(share.total if isinstance(self.order, StreamedOrder) else len(share.indices))
         if share.indices.is_meta:
             return share.indices if len(share.indices) else None
         return super().fetch(share)

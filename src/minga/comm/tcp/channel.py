@@ -63,6 +63,8 @@ class Channel:
         self._unattended = 0
         """How many operations must go on also while nobody waits."""
         self._waiting = 0
+        self._awaited: dict[Operation, float] = {}
+        """What somebody waits for, and since when."""
         self._driven = False
         self._watched = False
 
@@ -96,6 +98,7 @@ class Channel:
         with self._lock:
             self._waiting += 1
             self._choose_watching()
+            self._awaited[operation] = began
             try:
                 while not operation.done:
                     if self._aborted is not None:
@@ -109,6 +112,7 @@ class Channel:
                         self._drive(left)
             finally:
                 self._waiting -= 1
+                self._awaited.pop(operation, None)
                 self._choose_watching()
                 self._changed.notify_all()  # somebody else may have to drive now
             return operation.outcome
@@ -133,8 +137,19 @@ class Channel:
         which = f" Not connected: rank {', '.join(map(str, absent))}." if absent else ""
         return PeerTimeout(
             f"rank {self.rank} waited {seconds:g} s to {operation.whom}, in vain: slow, stopped, or not at the same "
-            f"point of the program.{which} If it is only slow, raise cluster.timeout_seconds"
+            f"point of the program.{which} If it is only slow, raise cluster.timeout_seconds",
+            rank=operation.peer,
         )
+
+    def awaited(self, seconds: float) -> list[int]:
+        """The ranks that somebody here has waited for so long, without a byte from them."""
+        now = time.monotonic()
+        with self._lock:
+            return [
+                operation.peer
+                for operation, began in self._awaited.items()
+                if operation.peer is not None and now - max(began, operation.touched) >= seconds
+            ]
 
     # What others than the ranks' threads call
 

@@ -45,7 +45,7 @@ class Operation(Pending):
         """Who sent it, once it is done."""
         if self._error is not None:
             # A new one each time: several threads may raise it, and each adds its traceback.
-            raise type(self._error)(*self._error.args) from self._error.__cause__
+            raise type(self._error)(*self._error.args, rank=self._error.rank) from self._error.__cause__
         assert self._source is not None
         return self._source
 

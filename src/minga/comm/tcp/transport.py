@@ -94,6 +94,10 @@ class TcpTransport(Transport):
         # Everybody is in the same call, so nobody has to ask for permission: half a round trip less.
         Transport.all_gather(self._view(_GATHERING[self._channel], 0), buffers, ranks)
 
+    def awaited(self, seconds: float) -> list[int]:
+        """The ranks that this one has waited for so long, without a byte from them."""
+        return sorted({rank for channel in self._core.channels for rank in channel.awaited(seconds)})
+
     def not_connected_within(self, seconds: float) -> list[int]:
         """The ranks that are not connected so much later, nor known to be gone; at once if there are none."""
         return self._core.channels[_MAIN].wait_until_settled(time.monotonic() + seconds)
@@ -160,7 +164,8 @@ class _Core:
             raise lost
         if missing:
             raise PeerTimeout(
-                f"rank {self._rank}: rank {', '.join(map(str, missing))} did not connect within {self._seconds:g} s"
+                f"rank {self._rank}: rank {', '.join(map(str, missing))} did not connect within {self._seconds:g} s",
+                rank=missing[0],
             )
 
     def abort(self, reason: str) -> None:
