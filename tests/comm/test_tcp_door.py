@@ -260,7 +260,7 @@ def test_a_flood_of_half_open_greetings_holds_up_nobody(caplog: pytest.LogCaptur
         call_in(door, generation).close()
         assert time.monotonic() - began < 1.0
         assert len(door._visitors) <= 64
-        assert len(lines(caplog, "too many come at once")) >= 100
+        assert 10 <= len(lines(caplog, "too many come at once")) <= 60, "a line for some of them, not for each"
         assert sum(thread.name.startswith("minga-door") for thread in threading.enumerate()) == 1
         deadline = time.monotonic() + 4
         while door._visitors and time.monotonic() < deadline:

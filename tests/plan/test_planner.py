@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from minga.config import FieldError
 from minga.errors import ConfigError, DivergedError
-from minga.network import LinkOverride, Network
+from minga.network import Link, LinkOverride, Network
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
 from minga.plan.pilot import Reached, pilot_runs
@@ -148,7 +150,7 @@ def test_all_reduce_wins_when_others_are_near_and_the_server_when_they_are_far()
 
 def test_a_ring_goes_by_the_shortest_ways() -> None:
     # Two rooms, with even and with odd nodes, that are far from each other.
-    delays = [[0.001 if (a - b) % 2 == 0 else 0.05 for b in range(6)] for a in range(6)]
+    delays = tuple(tuple(0.001 if (a - b) % 2 == 0 else 0.05 for b in range(6)) for a in range(6))
     order = nearest_neighbours(delays)
     far = sum(delays[a][b] == 0.05 for a, b in zip(order, [*order[1:], order[0]], strict=True))
     assert far == 2 and sorted(order) == list(range(6))
@@ -262,3 +264,65 @@ def test_a_cluster_from_a_file(tmp_path: Path) -> None:
         load_cluster(path)
     with pytest.raises(FieldError, match="delays"):
         PlannedCluster(nodes=2, delays=((0.0, 1.0),))
+
+
+@pytest.mark.parametrize(("goal", "first"), [("time", "ring"), ("bytes", "single"), ("cost", "single")])
+def test_pilots_are_ranked_by_what_is_minimised(monkeypatch: pytest.MonkeyPatch, goal: str, first: str) -> None:
+    seconds = {"ring": 10.0, "single": 15.0}
+
+    def fly(candidate: Candidate, *_: object, **__: object) -> Reached:
+        return Reached(seconds[candidate.name], 2.0, 0.9)
+
+    monkeypatch.setattr("minga.plan.pilot.fly", fly)
+    options = [candidate("ring"), candidate("single", nodes=1)]
+    found = plan(PROFILE, cluster(bandwidth="1gbit"), goal=goal, candidates=options)  # type: ignore[arg-type]
+    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
+    assert next(each.candidate.name for each, _ in flown) == first
+    # Who is too late comes last, whatever it takes.
+    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2, within=12.0)
+    assert [each.candidate.name for each, _ in flown] == ["ring", "single"]
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_the_number_of_a_slow_machine_changes_nothing(slow: int) -> None:
+    """Two workers and a server, of three machines, one of which has a bad cable."""
+    hosts = {f"h{slow}": LinkOverride(bandwidth="1mbit")}  # type: ignore[arg-type]
+    machines = cluster(3, bandwidth="1gbit", hosts=hosts)
+    found = plan(PROFILE, machines, candidates=[candidate("ps:mode=sync,servers=1,placement=own")])
+    usual = plan(
+        PROFILE,
+        cluster(3, bandwidth="1gbit", hosts={"h3": LinkOverride(bandwidth="1mbit")}),  # type: ignore[arg-type]
+        candidates=[candidate("ps:mode=sync,servers=1,placement=own")],
+    )
+    assert found.best.price.step_seconds == pytest.approx(usual.best.price.step_seconds, rel=0.02)
+
+
+def test_a_network_that_can_not_be_simulated_is_told() -> None:
+    with pytest.raises(ConfigError, match="loss"):
+        plan(PROFILE, cluster(2, bandwidth="1gbit", loss=0.01), candidates=[candidate("ring")])
+
+
+def test_reasons_name_what_it_is() -> None:
+    def reason(spec: str, machines: PlannedCluster, nodes: int) -> str:
+        return plan(PROFILE, machines, candidates=[candidate(spec, nodes), candidate("single", 1)]).ranked[-1].why
+
+    far = reason("ring", cluster(4, bandwidth="1gbit", delay="200ms"), 4)
+    assert "messages are 200 ms on their way" in far and "slower than one node" in far
+    rooms = cluster(4, bandwidth="1gbit", sites=(2, 2), between=Link(bandwidth="5mbit"))  # type: ignore[arg-type]
+    assert "at 5mbit" in reason("ring", rooms, 4)
+
+
+def test_progress_counts_all_candidates() -> None:
+    told: list[tuple[int, int]] = []
+    plan(PROFILE, cluster(2, bandwidth="100mbit"), progress=lambda done, of: told.append((done, of)))
+    of = told[0][1]
+    assert told == [(done, of) for done in range(of + 1)] and of > 50
+
+
+def test_an_order_for_many_nodes_is_found_in_time() -> None:
+    chance = random.Random(1)
+    delays = tuple(tuple(0.0 if a == b else chance.uniform(0.001, 0.1) for b in range(64)) for a in range(64))
+    began = time.perf_counter()
+    first = nearest_neighbours(delays)
+    assert nearest_neighbours(delays) is first, "and only once"
+    assert time.perf_counter() - began < 10

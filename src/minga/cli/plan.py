@@ -119,6 +119,7 @@ def plan(
                 machines,
                 target=target,
                 pilots=pilots,
+                within=limit,
                 total_batch=total_batch,
                 data=data,
                 progress=lambda done, of: bar.update(task, completed=done, total=of),
@@ -126,7 +127,7 @@ def plan(
     best = flown[0][0] if flown and flown[0][1].seconds is not None else found.best
     command = _command(workload, best, epochs, total_batch, data)
     if as_json:
-        print(json.dumps(plan_table(found, command) | pilot_table(target, flown)))
+        print(json.dumps(plan_table(found, command, limit) | pilot_table(target, flown)))
         return
     show_plan(found, machines, top, limit)
     if target is not None:

@@ -18,11 +18,15 @@ __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
 
 # Of so many the reason is told.
 _REASONS = 3
+_WIDE = 110
 
 
-def plan_table(found: Plan, command: str) -> dict[str, Any]:
+def plan_table(found: Plan, command: str, limit: float | None) -> dict[str, Any]:
     return {
         "goal": found.goal,
+        "within": limit,
+        "fits": limit is None or found.best.seconds <= limit,
+        "one_node_is_best": found.best.candidate.nodes == 1,
         "epochs": found.epochs,
         "command": command,
         "left_out": found.left_out,
@@ -97,13 +101,15 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
     priced = machines.price_per_hour > 0
     heads = ["strategy", "nodes", "batch", "a step", "waiting", "time", "between", "sent", "energy"]
     heads += ["cost"] if priced else []
-    table = Table("", *heads, box=None)
+    # In a narrow terminal, what others tell too gives way to the strategies' names.
+    narrow = console.width < _WIDE
+    shown = [place for place, head in enumerate(heads) if not (narrow and head in ("batch", "between", "energy"))]
+    table = Table("", *(heads[place] for place in shown), box=None)
     table.columns[1].overflow = "fold"
     for place, each in enumerate(found.ranked[:top], start=1):
         price = each.price
         mark = "" if each.candidate.exact else " ~"
-        table.add_row(
-            f"{place}",
+        cells = [
             each.candidate.name + mark,
             str(each.candidate.nodes),
             str(each.candidate.batch),
@@ -114,7 +120,8 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
             size(price.total(found.epochs, "bytes")),
             f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
             *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
-        )
+        ]
+        table.add_row(f"{place}", *(cells[number] for number in shown))
     console.print(table)
     for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
         console.print(f"{place}: {each.why}", highlight=False, soft_wrap=True)

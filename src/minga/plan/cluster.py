@@ -116,14 +116,17 @@ class PlannedCluster(Config):
     def speed_of(self, node: int) -> float:
         return self.speeds[node] if node < len(self.speeds) else 1.0
 
+    def width_of(self, node: int) -> float:
+        """Bits a second of its cable, the slower way."""
+        link = self.network.link_of(f"h{node + 1}")
+        return min(rate or math.inf for rate in (link.bandwidth_up, link.bandwidth_down))
+
     def best_nodes(self, count: int) -> tuple[int, ...]:
         """The fastest so many, by their numbers; of equal ones those with the widest cables, then the nearest."""
 
         def worth(node: int) -> tuple[float, float, float, int]:
-            link = self.network.link_of(f"h{node + 1}")
-            width = min(rate or math.inf for rate in (link.bandwidth_up, link.bandwidth_down))
-            far = sum(self.delays[node]) if self.delays else link.delay
-            return -self.speed_of(node), -width, far, node
+            far = sum(self.delays[node]) if self.delays else self.network.link_of(f"h{node + 1}").delay
+            return -self.speed_of(node), -self.width_of(node), far, node
 
         return tuple(sorted(sorted(range(self.nodes), key=worth)[:count]))
 

@@ -9,6 +9,7 @@ training on one core does, whatever the number of nodes.
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Reached:
     """The highest accuracy on the way."""
     problem: str = ""
     """Why it came to nothing."""
+    amount: float | None = None
+    """Of what the plan minimises, until then."""
 
 
 def pilot_runs(
@@ -45,11 +48,15 @@ def pilot_runs(
     *,
     target: float,
     pilots: int,
+    within: float | None = None,
     total_batch: int | None = None,
     data: str | None = None,
     progress: Callable[[float, int], None] = lambda done, of: None,
 ) -> list[tuple[Planned, Reached]]:
-    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy first, and when."""
+    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy with the least, and when.
+
+    `within`: those who do in so many seconds come first.
+    """
     chosen = list(found.ranked[:pilots])
     if not any(each.candidate.nodes == 1 for each in chosen):
         chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1][:1]
@@ -68,8 +75,17 @@ def pilot_runs(
             )
         except MingaError as error:  # such as one that diverges: the others may not
             reached = Reached(None, None, 0.0, problem=str(error))
+        if reached.seconds is not None and reached.epochs is not None:
+            amount = reached.epochs * each.price.of_an_epoch(found.goal)
+            reached = dataclasses.replace(reached, amount=reached.seconds if found.goal == "time" else amount)
         flown.append((each, reached))
-    return sorted(flown, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0, -pair[1].best))
+
+    def worth(pair: tuple[Planned, Reached]) -> tuple[bool, bool, float, float, float]:
+        reached = pair[1]
+        seconds, late = reached.seconds or 0.0, within is not None and (reached.seconds or 0.0) > within
+        return reached.seconds is None, late, reached.amount or 0.0, seconds, -reached.best
+
+    return sorted(flown, key=worth)
 
 
 def fly(

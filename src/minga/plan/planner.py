@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from minga.errors import MingaError
+from minga.errors import ConfigError, MingaError
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price, price
@@ -77,18 +77,20 @@ def plan(
     `ranks_may_move`: whether it can still be chosen which node is which rank.
     """
     epochs = epochs or profile.epochs
+    cluster.wires(cluster.nodes)  # what can't be simulated is told at once
     chosen = list(candidates or _candidates(cluster.nodes, batches or [profile.batch], total_batch))
-    if ranks_may_move:
-        chosen = [_placed(each, cluster) for each in chosen]
     prices: list[Price] = []
     left_out: dict[str, str] = {}
     for number, candidate in enumerate(chosen):
         progress(number, len(chosen))
         try:
+            candidate = _placed(candidate, cluster) if ranks_may_move else candidate
             prices.append(price(candidate, profile, cluster, total_batch=total_batch))
         except MingaError as error:
             left_out[f"{candidate.name}, {candidate.nodes} nodes, batch {candidate.batch}"] = str(error)
     progress(len(chosen), len(chosen))
+    if not prices:
+        raise ConfigError(f"none of {len(chosen)} candidates can be priced; the first: {next(iter(left_out.values()))}")
     alone = next((each for each in prices if each.candidate.nodes == 1), None)
     planned = [
         Planned(
@@ -111,10 +113,18 @@ def _candidates(nodes: int, batches: Sequence[int], total_batch: int | None) -> 
 
 
 def _placed(candidate: Candidate, cluster: PlannedCluster) -> Candidate:
-    """On the best of the nodes; where delays were measured, with short ways around the ring or to the servers."""
-    nodes = cluster.best_nodes(candidate.nodes)
-    if cluster.delays:
+    """On the best of the nodes; where delays were measured, with short ways around the ring or to the servers.
+
+    Servers that have machines of their own get those with the widest cables.
+    """
+    strategy = candidate.strategy
+    apart = 0 if strategy.servers_beside_workers else min(strategy.server_ranks, cluster.nodes - candidate.nodes)
+    nodes = cluster.best_nodes(candidate.nodes + apart)
+    if apart:
+        serving = sorted(nodes, key=lambda node: (-cluster.width_of(node), cluster.speed_of(node), node))[:apart]
+        nodes = (*(node for node in nodes if node not in serving), *serving)
+    elif cluster.delays:
         delays = tuple(tuple(cluster.delays[a][b] for b in nodes) for a in nodes)
         shortest = most_central_first if candidate.strategy.servers_beside_workers else nearest_neighbours
         nodes = tuple(nodes[place] for place in shortest(delays))
-    return candidate if nodes == tuple(range(candidate.nodes)) else dataclasses.replace(candidate, order=nodes)
+    return candidate if nodes == tuple(range(len(nodes))) else dataclasses.replace(candidate, order=nodes)

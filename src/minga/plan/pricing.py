@@ -40,15 +40,16 @@ class Price:
     cost_per_epoch: float
 
     def total(self, epochs: float, what: str) -> float:
-        """Of so many epochs: `time`, `bytes`, `energy` or `cost`."""
-        steps = self.epoch_seconds / self.step_seconds
-        per_epoch = {
+        """Of so many epochs of one node, with those that are assumed besides: `time`, `bytes`, `energy` or `cost`."""
+        return epochs * self.candidate.epochs_factor * self.of_an_epoch(what)
+
+    def of_an_epoch(self, what: str) -> float:
+        return {
             "time": self.epoch_seconds,
-            "bytes": self.bytes_per_step * steps,
+            "bytes": self.bytes_per_step * self.epoch_seconds / self.step_seconds,
             "energy": self.joules_per_epoch,
             "cost": self.cost_per_epoch,
         }[what]
-        return epochs * self.candidate.epochs_factor * per_epoch
 
 
 def price(
