@@ -130,6 +130,19 @@ def test_a_full_disk_harms_nothing(small_disk: Path) -> None:
     assert find_last_good(small_disk).problem() is None
 
 
+def test_a_full_disk_harms_not_the_same_step_of_before(small_disk: Path) -> None:
+    """Ranks that form anew may come by a step again."""
+    write_part(small_disk, part_of(1, numbers=50_000))
+    before = files_of(small_disk)
+    failures: Failures = []
+    writer = writer_of(small_disk, failures)
+    writer.submit(part_of(1, numbers=500_000))
+    assert writer.close(10)
+    assert len(failures) == 1
+    assert files_of(small_disk) == before
+    assert find_last_good(small_disk).problem() is None
+
+
 def test_a_disk_that_can_only_be_read_harms_nothing(small_disk: Path) -> None:
     write_part(small_disk, part_of(1))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)

@@ -181,9 +181,16 @@ def read_part(checkpoint: Checkpoint, rank: int) -> TrainingState:
 
 
 def write_file(
-    path: Path, pieces: Iterable[bytes | memoryview], reached: Reached = lambda point: None
+    path: Path,
+    pieces: Iterable[bytes | memoryview],
+    reached: Reached = lambda point: None,
+    *,
+    before: Callable[[], None] = lambda: None,
 ) -> tuple[str, int]:
-    """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails."""
+    """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails.
+
+    `before` is called when all is written, and a file that was there before is about to be replaced.
+    """
     partial = path.with_name(f".{path.name}{_PARTIAL}")
     digest, size = hashlib.sha256(), 0
     try:
@@ -198,6 +205,7 @@ def write_file(
                 reached(f"{path.suffix} piece")
             os.fsync(file.fileno())
         reached(f"{path.suffix} synced")
+        before()
         partial.replace(path)
         reached(f"{path.suffix} renamed")
         sync_directory(path.parent)

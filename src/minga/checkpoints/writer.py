@@ -47,20 +47,29 @@ class Part:
 
 
 def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> int:
-    """Write it, manifest last; its size. When it fails, nothing of it is left."""
+    """Write it, manifest last; its size. When it fails, nothing of it is left.
+
+    One of the same step that was there before (ranks that formed anew come by again) stays until all of it is written.
+    """
     facts = part.state.facts
     folder = run / "checkpoints"
     directory = folder / part.name
     rank = facts["rank"]
+    replacing = False
+
+    def replace() -> None:
+        nonlocal replacing
+        replacing = True
+        # Until the new manifest is there, it must not look whole.
+        (directory / f"rank-{rank}.json").unlink(missing_ok=True)
+
     reached("begun")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sync_directory(folder)
         reached("directory made")
-        # One that was there before is of the same step; until its new manifest is there, it must not look whole.
-        (directory / f"rank-{rank}.json").unlink(missing_ok=True)
         pieces = pieces_of(part.state.tensors, {"minga": json.dumps(facts)})
-        digest, size = write_file(directory / f"rank-{rank}.safetensors", pieces, reached)
+        digest, size = write_file(directory / f"rank-{rank}.safetensors", pieces, reached, before=replace)
         manifest = Manifest(
             format=FORMAT,
             step=facts["step"],
@@ -80,7 +89,7 @@ def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> 
         )
         write_file(directory / f"rank-{rank}.json", [manifest.to_json().encode()], reached)
     except BaseException:
-        for suffix in ("json", "safetensors"):
+        for suffix in ("json", "safetensors") if replacing else ():
             with contextlib.suppress(OSError):
                 (directory / f"rank-{rank}.{suffix}").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
