@@ -832,6 +832,8 @@ def test_who_sent_most_others_what_can_not_be_is_out_for_good() -> None:
     assert play.ids == ["node-0", "node-1", "node-3"]
     assert "node-2 sent what can't be, says node-0 (it sent 3 bytes)" in play.last("node-2", Refusal).reason
     assert "for good" in play.come("node-2")[-1].reason
+    play.restart()
+    assert "for good" in play.come("node-2")[-1].reason, "a new coordinator knows"
 
 
 def test_who_sends_one_other_member_nonsense_again_and_again_is_out() -> None:

@@ -31,8 +31,8 @@ class Roster(Succession):
 
     def objection(self, hello: Hello) -> str:
         """Why somebody can't take part; empty if it can. Changes nothing."""
-        if hello.info.id in self.banned:
-            return f"{hello.info.id} is out of this run for good: {self.banned[hello.info.id]}"
+        if hello.info.id in self.state.banned:
+            return f"{hello.info.id} is out of this run for good: {self.state.banned[hello.info.id]}"
         known = self.members.get(hello.info.id) or self.waiting.get(hello.info.id)
         there = len(self.members) + len(self.waiting)
         return objection(self.rules, self.state, hello, known, there)

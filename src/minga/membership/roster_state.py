@@ -33,6 +33,8 @@ class RosterState:
     """Incarnations of these that are known to have ended, or have been told that they are out."""
     out: dict[str, str] = field(default_factory=dict)
     """Incarnations that are refused, with the reason."""
+    banned: dict[str, str] = field(default_factory=dict)
+    """Ids that are out for good, and why: what can't be would come again."""
     finished: set[str] = field(default_factory=set)
     """Ids of members that have come to the end of the run."""
     facts: dict[str, str] | None = None
@@ -60,6 +62,7 @@ class _Read:
     formed_members: dict[str, str]
     ended: tuple[str, ...]
     out: dict[str, str]
+    banned: dict[str, str]
     finished: tuple[str, ...]
     facts: dict[str, str] | None
     position: Position

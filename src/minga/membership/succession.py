@@ -56,8 +56,6 @@ class Succession:
         self._dismissed: dict[int, str] = {}
         self._wrongs: Counter[str] = Counter()
         """By incarnation: in how many generations others have said that it sent what can't be."""
-        self.banned: dict[str, str] = {}
-        """Ids that are out for this, and why: what can't be would come again."""
         self.retries = Retries(rules.heartbeat_timeout_seconds)
         self._settled = now
         self._last = self._announced = self._messaged = now
@@ -204,7 +202,7 @@ class Succession:
         if entry is not None and self._can_do_without([entry]):
             accuser = min(by)
             reason = f"{id} sent what can't be, says {accuser} ({by[accuser]})"
-            self.banned[id] = reason
+            self.state.banned[id] = reason
             self.put_out(entry, reason, silent=True)
 
     def _can_do_without(self, leaving: Collection[Entry]) -> bool:
