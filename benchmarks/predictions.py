@@ -12,6 +12,7 @@ with both cores busy, and what `minga probe` measures on hosts whose links have 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import statistics
@@ -32,6 +33,7 @@ from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price
+from minga.plan.probed import cluster_of
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import measure_profile
 from minga.strategies import Strategy
@@ -103,6 +105,7 @@ def main() -> None:
         note = summary_of(rows)
         harness.show(rows, note)
         harness.write(name, rows, note, script="predictions", folder=folder)
+        keep_inputs(folder / f"{name}_inputs.json", {cell.workload for cell in some})
     rows = json.loads((folder / f"{name}.json").read_text())["rows"]
     draw(rows, (SCRATCH if options.quick else FIGURES) / f"{name}.svg")
 
@@ -132,6 +135,15 @@ def measure(wanted: Sequence[Cell], *, fresh: bool) -> list[dict[str, Any]]:
     for cell in track(rounds, "those near the best, in turn", console=console):
         look(cell)
     return [row_of(cell, known[cell], predicted[cell]) for cell in wanted]
+
+
+def keep_inputs(path: Path, workloads: Iterable[str]) -> None:
+    """All that the predictions are made of, so that anybody can make them again."""
+    profiles = {name: json.loads((SCRATCH / f"{name}.profile.json").read_text()) for name in sorted(workloads)}
+    for profile in profiles.values():  # paths of this machine say nothing to others
+        profile["workload"] = Path(profile["workload"]).name
+    links = json.loads((SCRATCH / "links.json").read_text())
+    path.write_text(json.dumps({"profiles": profiles, "links": links}, indent=1) + "\n")
 
 
 def predicted_step(cell: Cell, profile: Profile, carrier: CarrierCosts) -> float:
@@ -195,15 +207,13 @@ def carrier_of_this_machine() -> CarrierCosts:
             )
             events = [event for file in event_files(Path(summary.run)) for event in read_events(file)]
         path.write_text(json.dumps(next(e["notes"]["links"] for e in events if "links" in e.get("notes", {}))))
-    links = Links.from_dict(json.loads(path.read_text()))
-    word = links.delay[0][1]
-    return CarrierCosts(
-        send_seconds=0.3 * word,
-        receive_seconds=0.4 * word,
-        wake_seconds=0.3 * word,
-        send_seconds_per_byte=0.5 * links.stolen_seconds_per_byte,
-        receive_seconds_per_byte=0.5 * links.stolen_seconds_per_byte,
-    )
+    return carrier_of(Links.from_dict(json.loads(path.read_text())))
+
+
+def carrier_of(links: Links) -> CarrierCosts:
+    """As `minga probe --out` has it; what is left of a word's way without any cable is waking up."""
+    machines = cluster_of(links)
+    return dataclasses.replace(machines.carrier, wake_seconds=machines.delays[0][1])
 
 
 def measured_step(cell: Cell, expected: float) -> float:
@@ -239,10 +249,17 @@ def summary_of(rows: Sequence[dict[str, Any]]) -> str:
         chosen = min(group, key=lambda row: row["predicted, ms"])
         right += chosen is best
         losses.append(chosen["measured, ms"] / best["measured, ms"] - 1)
+    pairs = [
+        (a["measured, ms"] < b["measured, ms"]) == (a["predicted, ms"] < b["predicted, ms"])
+        for group in groups.values()
+        for a, b in itertools.combinations(group, 2)
+        if not 1 / NEAR < a["measured, ms"] / b["measured, ms"] < NEAR
+    ]
     return (
         f"two nodes, a core each; step times: median error {statistics.median(errors):.1%}, 90th percentile "
         f"{ninety:.1%} of {len(rows)} cells; the quickest named first in {right} of {len(groups)} networks; following "
-        f"the prediction costs at most {max(losses):.1%}"
+        f"the prediction costs at most {max(losses):.1%}; of {len(pairs)} pairs of strategies that are more than "
+        f"{NEAR - 1:.0%} apart, {sum(pairs)} are in the right order"
     )
 
 
