@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pkgutil
 import subprocess
@@ -95,6 +96,7 @@ ALLOWED = {
 TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "plan", "simulate", "testing"}
 
 
+@functools.cache
 def imports() -> list[tuple[Path, str, str]]:
     """File, importing part, imported part."""
     found = []
