@@ -52,6 +52,22 @@ def test_a_simulation_tells_what_a_run_would(minga: Minga, profile: Path) -> Non
     assert read_run(Path(result["run"])).simulated
 
 
+def test_a_clusters_file_says_what_the_machines_are_like(minga: Minga, profile: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("nodes = 3\nspeeds = [1, 1, 0.25]\ndelays = [[0, 0.01, 0.01], [0.01, 0, 0.01], [0.01, 0.01, 0]]\n")
+
+    def seconds(*more: str) -> float:
+        arguments = ("simulate", "digits", "-s", "ring", "--steps", "5", "--even", "--profile", str(profile), "--json")
+        done = minga(*arguments, *more)
+        assert done.returncode == 0, done.stderr
+        return float(json.loads(done.stdout)["seconds"])
+
+    assert seconds("--cluster", str(file)) > 2 * seconds("--cluster", str(file), "--nodes", "2"), "the third is slow"
+    for wrong, told in ((("--bandwidth", "1mbit"), "leave --bandwidth out"), (("--nodes", "4"), "has 3 nodes, fewer")):
+        done = minga("simulate", "digits", "--cluster", str(file), "--profile", str(profile), *wrong)
+        assert done.returncode == 2 and told in " ".join(done.stderr.split())
+
+
 def test_messages_cost_something_also_without_a_network(minga: Minga, profile: Path) -> None:
     done = minga("simulate", "digits", "-n", "2", "-s", "ring", "--steps", "5", "--profile", str(profile), "--json")
     assert done.returncode == 0, done.stderr

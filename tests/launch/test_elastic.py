@@ -332,6 +332,17 @@ def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) ->
     assert bool((running.counts() > 0).all())
 
 
+@pytest.mark.slow
+def test_auto_plans_again_when_a_node_is_gone(tmp_path: Path) -> None:
+    running = Running(tmp_path, "auto", nodes=3)
+    running.wait_for_step(30)
+    os.kill(running.pid(1), signal.SIGKILL)
+    summary = running.end()
+    assert summary.steps >= STEPS
+    assert len(summary.planned) >= 2
+    assert {event["ranks"] for event in running.events("regrouped")} == {2}
+
+
 def test_when_all_are_killed_the_run_has_failed(tmp_path: Path) -> None:
     running = Running(tmp_path, "ring", nodes=2)
     running.wait_for_step(10)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run, make_study
 
+from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, Group, make_dataset
 from minga.report.dataset.links import links_of
 from minga.report.dataset.reading import read_run
@@ -109,6 +110,18 @@ def test_a_run_is_not_finished_as_long_as_one_that_is_left_is_not(tmp_path: Path
     # Whoever was lost at the very end, when the others had nothing left to form anew for.
     (run / "model.safetensors").touch()
     assert (read_run(run).problem, read_run(run).lost) == (None, [1, 2])
+
+
+def test_profiles_and_reports_beside_the_runs_are_passed_over(tmp_path: Path) -> None:
+    """So that `runs/*` is all that people need to type."""
+    run = make_run(tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.html").touch()
+    assert [labelled.run.directory for labelled in find_runs(sorted(tmp_path.iterdir())).runs] == [run]
+    (tmp_path / "holiday").mkdir()
+    with pytest.raises(UsageError, match="holiday is empty"):
+        find_runs(sorted(tmp_path.iterdir()))
 
 
 def test_a_target_that_half_of_the_runs_miss_is_never_reached(tmp_path: Path) -> None:

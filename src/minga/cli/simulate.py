@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,7 @@ from minga.cli.options import (
 
 if TYPE_CHECKING:
     from minga.comm.simulated import Change
+    from minga.plan.cluster import PlannedCluster
     from minga.simulate.profile import Profile
 
 __all__ = ["profile_for", "register"]
@@ -69,6 +71,10 @@ def simulate(
     steps: StepsOption = None,
     batch: BatchOption = None,
     total_batch: TotalBatchOption = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="Nodes and cables, as minga probe --out writes them."),
+    ] = None,
     bandwidth: BandwidthOption = None,
     delay: DelayOption = None,
     cpu: CpuOption = None,
@@ -87,14 +93,17 @@ def simulate(
       minga simulate digits --nodes 1000 --bandwidth 1gbit --sizes --steps 5 --strategy ring
 
       minga simulate digits --nodes 4 --bandwidth 100mbit --strategy adaptive --change 5s:bandwidth=1mbit --json
+
+      minga simulate digits --cluster cluster.toml --strategy ring
     """
     from minga.plan.cluster import CarrierCosts
     from minga.report.live import View, view_for
     from minga.simulate.simulation import simulate as simulated
 
+    machines = _machines(cluster, nodes, {"--bandwidth": bandwidth, "--delay": delay, "--cpu": cpu})
     experiment = experiment_from(
         workload,
-        nodes=nodes,
+        nodes=nodes if machines is None else nodes or machines.nodes,
         strategy=strategy,
         codec=codec,
         epochs=epochs,
@@ -121,11 +130,28 @@ def simulate(
             carrier=CarrierCosts().carrier(),
             changes=changes,
             varied=not even,
+            wires=None if machines is None else machines.wires(experiment.hosts),
+            speeds=() if machines is None else machines.speeds,
         )
     if as_json:
         print(json.dumps(summary.to_dict()))
     else:
         print_summary(summary)
+
+
+def _machines(path: Path | None, nodes: int | None, others: Mapping[str, object]) -> PlannedCluster | None:
+    from minga.errors import ConfigError
+    from minga.plan.cluster import load_cluster
+
+    if path is None:
+        return None
+    given = [name for name, value in others.items() if value]
+    if given:
+        raise ConfigError(f"{path} says what the machines are like; leave {', '.join(given)} out, or change the file")
+    machines = load_cluster(path)
+    if nodes is not None and nodes > machines.nodes:
+        raise ConfigError(f"{path} has {machines.nodes} nodes, fewer than --nodes {nodes}")
+    return machines
 
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -51,18 +51,24 @@ def simulate(
     carrier: Carrier | None = None,
     changes: tuple[Change, ...] = (),
     varied: bool = True,
+    wires: Wires | None = None,
+    speeds: Sequence[float] = (),
 ) -> Summary:
     """Train as the experiment says, in virtual time; what came out. The run's directory has the events.
 
     `carrier`: what messages cost besides the wire; `changes`: what happens to hosts and cables on the way;
-    `varied`: whether steps take longer or shorter by chance, as often as the profile says.
+    `varied`: whether steps take longer or shorter by chance, as often as the profile says; `wires`, `speeds`: cables
+    and hosts of a cluster that was described or measured, instead of the experiment's network.
     """
     directory = make_run_directory(experiment)
     view = view or View()
     strategy = describe(experiment.chosen_strategy)
     view.begin(directory, f"{experiment.workload}, {experiment.cluster.nodes} nodes, {strategy}, simulated")
-    wires = wires_of(experiment.cluster.network, experiment.hosts, carrier, changes)
-    simulation = Simulation(experiment, profile, wires, mode=mode, varied=varied)
+    if wires is None:
+        wires = wires_of(experiment.cluster.network, experiment.hosts, carrier)
+    simulation = Simulation(experiment, profile, dataclasses.replace(wires, changes=changes), mode=mode, varied=varied)
+    for host, speed in zip(simulation.world.hosts, speeds, strict=False):  # servers beyond them are like the profile's
+        host.speed *= speed
     simulation.run(directory, when_stepped=view.tick)
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
     (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")

@@ -68,7 +68,7 @@ def find_runs(sources: Sequence[Path]) -> Found:
         _read_study(studies[0], found)
     else:
         for path in _without_doubles(sources):
-            if _is_report(path):  # runs/* also finds the reports that were written beside the runs
+            if len(sources) > 1 and _is_something_else(path):
                 continue
             found.add(read_run(_checked(path)), path.name)
     if not found.runs:
@@ -82,8 +82,9 @@ def _without_doubles(sources: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in sources}.values())
 
 
-def _is_report(path: Path) -> bool:
-    return path.is_dir() and not is_run(path) and (path / "report.html").is_file()
+def _is_something_else(path: Path) -> bool:
+    """`runs/*` also finds reports that were written beside the runs, and profiles."""
+    return path.is_dir() and not is_run(path) and (path.name == "profiles" or (path / "report.html").is_file())
 
 
 def _checked(path: Path) -> Path:
