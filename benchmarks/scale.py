@@ -1,6 +1,6 @@
 """Past this machine: how strategies scale to a thousand workers, at home, in an office and in a data centre. Simulated.
 
-    python benchmarks/scale.py              # about 20 minutes
+    python benchmarks/scale.py              # about 40 minutes
     python benchmarks/scale.py --draw       # only the figures, from the result file
 
 Models are given by the shapes of their layers, devices by the time of a step, which is assumed (see PLACES).
@@ -201,6 +201,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter
 
     colours = dict(zip(STRATEGIES, ("#1b6ca8", "#e09f3e", "#2a9d8f", "#d1495b", "#777777"), strict=True))
     for scaling in ("weak", "strong"):
@@ -218,15 +219,18 @@ def draw(rows: list[dict[str, Any]]) -> None:
                         == (model.name, place.name, scaling, strategy)
                     ]
                     axis.plot(*zip(*line, strict=True), color=colour, marker="o", markersize=3, label=strategy)
-                axis.set(xscale="log", yscale="log", title=f"{model.name}, {place.name}" if row >= 0 else "")
+                axis.set(xscale="log", yscale="log", title=f"{model.name}, {place.name}")
                 axis.title.set_fontsize(9)
                 axis.spines[["top", "right"]].set_visible(False)
                 if row == len(MODELS) - 1:
                     axis.set_xlabel("nodes")
                 if column == 0:
                     axis.set_ylabel("times one node")
-        axes[0][0].legend(frameon=False, fontsize=8, loc="upper left")
-        figure.tight_layout()
+                for side in (axis.xaxis, axis.yaxis):
+                    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, fontsize=9, loc="lower center", ncols=len(labels))
+        figure.tight_layout(rect=(0, 0.05, 1, 1))
         figure.savefig(FIGURES / f"scale_{scaling}.svg")
         plt.close(figure)
 
