@@ -86,6 +86,9 @@ def chaos(
     else:
         screen = Console()
         Console(width=None if screen.is_terminal else _WIDE).print(as_table(rows))
+    untried = sum(not row.tried for row in rows)
+    if untried:
+        console.print(f"{untried} of {len(rows)} faults could not be tried on this machine; the table says why")
     if not document["kept"]:
         raise typer.Exit(1)
 

@@ -81,7 +81,7 @@ class Gossip(Strategy):
                 ("codec",),
                 f"{describe(self.codec)} leaves too much out for parameters that meet each other only now and then, as "
                 f"with algorithm={self.algorithm}, graph={self.graph}; it works with algorithm=dpsgd, graph=ring, "
-                "where neighbours stay; everything works with none, half and bfloat16",
+                "where neighbours stay; everything works with none, half, bfloat16 and int8",
             )
 
     @property
