@@ -101,7 +101,7 @@ def as_document(
     return {
         "command": command,
         "version": minga.__version__,
-        "machine": platform.platform(),
+        "machine": platform.machine(),
         "cores": os.cpu_count(),
         "seed": seed,
         "kept": not any(outcome.broken for outcome in outcomes),
