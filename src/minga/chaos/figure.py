@@ -14,6 +14,7 @@ __all__ = ["draw"]
 
 _OURS, _THEIRS, _BROKEN = COLORS[0], "#9A9A9A", COLORS[1]
 _ROW_INCHES = 0.3
+_TEXT_SECONDS = 2.2
 
 
 def draw(document: Mapping[str, Any]) -> str:
@@ -30,7 +31,9 @@ def draw(document: Mapping[str, Any]) -> str:
             axes.plot(times, [row] * len(times), "|", color="white", markersize=7)
             if limit is not None:
                 axes.plot([limit, limit], [row - 0.4, row + 0.4], color="#333333", linewidth=1.4)
-            axes.annotate(f"{max(times):.1f} s", (max(times), row), (4, 0), textcoords="offset points", va="center")
+            # Beyond the line, where it would be written over it.
+            beside = limit if limit is not None and 0 <= limit - max(times) < _TEXT_SECONDS else max(times)
+            axes.annotate(f"{max(times):.1f} s", (beside, row), (4, 0), textcoords="offset points", va="center")
         axes.set_yticks(range(len(faults)), [fitted(fault["words"], 60) for _, fault in faults])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
