@@ -1,7 +1,7 @@
 """Contestants of `time_to_accuracy.py` and `never_slower.py`: how each one is run and measured, and what is kept.
 
 Everybody trains the same samples in the same order with the same total batch, epochs and schedule, on hosts of a lab
-that have one core each. Evaluations after each epoch count for nobody: neither their seconds nor their bytes.
+that have one core each. Evaluations on the way count for nobody: neither their seconds nor their bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Problem:
     """In recipes.py."""
     epochs: int
     total_batch: int
+    evaluate_every: float = 1.0
+    """In epochs."""
 
     @property
     def workload(self) -> str:
@@ -61,8 +63,9 @@ PROBLEMS = {
         name="shakespeare",
         title="Transformer on Shakespeare",
         function="shakespeare",
-        epochs=12,
+        epochs=3,
         total_batch=32,
+        evaluate_every=0.25,
     ),
 }
 QUICK_PROBLEMS = {
@@ -120,7 +123,12 @@ class Cell:
                 transport="gloo" if theirs else "tcp",
                 timeout_seconds=30 if theirs else 120,  # how long a start of the hook hangs that has gone wrong
             ),
-            training=Training(epochs=self.problem.epochs, total_batch=self.problem.total_batch, seed=self.seed),
+            training=Training(
+                epochs=self.problem.epochs,
+                total_batch=self.problem.total_batch,
+                evaluate_every=self.problem.evaluate_every,
+                seed=self.seed,
+            ),
             runs=folder,
         )
 
@@ -167,6 +175,7 @@ def _ddp(cell: Cell, folder: str) -> dict[str, Any]:
         "workload": cell.problem.workload,
         "epochs": cell.problem.epochs,
         "total_batch": cell.problem.total_batch,
+        "evaluate_every": cell.problem.evaluate_every,
         "seed": cell.seed,
         "powersgd_rank": POWERSGD_RANK if cell.contestant == POWERSGD else None,
         "limit_seconds": FIRST_STEPS_SECONDS if cell.first_steps else None,

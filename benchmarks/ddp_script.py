@@ -77,6 +77,8 @@ class Training:
         samples = length(self.workload.train)
         assert samples % self.total_batch == 0 == self.total_batch % size, "equal shares, so that DDP's mean is right"
         self.steps = self.epochs * samples // self.total_batch
+        self.evaluations = round(self.epochs / asked["evaluate_every"])
+        assert self.steps % self.evaluations == 0, "equally many steps between evaluations"
         torch.manual_seed(asked["seed"])
         # With several buckets the hook's collectives run in the order in which gloo's threads get to them, which is not
         # the same on all ranks: most starts then die. In one bucket (a given size also holds for the first) they chain.
@@ -109,10 +111,10 @@ class Training:
         self.done += 1
 
     def all_steps(self) -> dict[str, Any]:
-        """Train to the end, with an evaluation after each epoch that does not count."""
+        """Train to the end, with evaluations on the way that don't count."""
         seconds, curve = 0.0, []
-        for _ in range(self.epochs):
-            seconds += self.timed(self.steps // self.epochs)
+        for _ in range(self.evaluations):
+            seconds += self.timed(self.steps // self.evaluations)
             curve.append([seconds, self.accuracy(), self.done])
         return {"seconds": seconds, "bytes": self.bytes_sent, "steps": self.done, "curve": curve}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 import tomllib
 from pathlib import Path
@@ -56,6 +57,7 @@ def test_a_strategy_may_be_a_string_a_table_or_an_object() -> None:
         (Training, {"batch": 0}, "batch: should be at least 1, not 0"),
         (Training, {"seed": -1}, "seed: should be at least 0, not -1"),
         (Training, {"evaluate_every": -1}, "evaluate_every: should be at least 0, not -1"),
+        (Training, {"evaluate_every": math.inf}, "evaluate_every: should be at least 0, not inf"),
         (Training, {"learning_rate": 0}, "learning_rate: should be more than 0, not 0"),
         (Training, {"epochs": 2, "steps": 3}, "steps: give epochs (2) or steps (3), not both"),
     ],
@@ -64,6 +66,16 @@ def test_a_value_that_cant_work_is_refused(config: Any, values: dict[str, Any], 
     with pytest.raises(FieldError) as caught:
         config(**values)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"), [(0, []), (1, [10, 20, 30]), (2, [20]), (0.5, [5, 10, 15, 20, 25, 30]), (0.3, [3, 6, 9, 12])]
+)
+def test_evaluations_are_due_at_multiples_of_epochs(every: float, steps: list[int]) -> None:
+    training = Training(evaluate_every=every)
+    due = [step for step in range(1, 31) if training.evaluates_between((step - 1) / 10, step / 10)]
+    assert due[: len(steps)] == steps
+    assert len(due) == (int(3 / every + 1e-9) if every else 0)
 
 
 @pytest.mark.parametrize("config", [Cluster, Training, Experiment])
@@ -101,7 +113,7 @@ def trainings(draw: st.DrawFn) -> Training:
         batch=draw(st.none() | positive),
         seed=draw(st.integers(0, 2**31 - 1)),
         learning_rate=draw(st.none() | st.floats(0, exclude_min=True, allow_nan=False)),
-        evaluate_every=draw(st.integers(0)),
+        evaluate_every=draw(st.floats(0, 1e9)),
     )
 
 

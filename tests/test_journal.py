@@ -57,6 +57,12 @@ def run_one(folder: Path, described: Experiment) -> list[dict[str, Any]]:
     return list(read_events(folder / "rank-0.jsonl"))
 
 
+def test_evaluations_come_several_times_in_an_epoch_where_that_is_asked_for(tmp_path: Path) -> None:
+    often = dataclasses.replace(experiment(), training=Training(epochs=2, evaluate_every=0.5))
+    moments = [event["epoch"] for event in run_one(tmp_path, often) if event["event"] == "evaluated"]
+    assert moments == [0.5, 1.0, 1.5, 2.0]
+
+
 def test_samples_cover_training_and_not_its_evaluations(tmp_path: Path) -> None:
     events = run_one(tmp_path, experiment())
     kinds = [event["event"] for event in events if event["event"] != "step"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,8 +132,8 @@ class Training(Config):
     learning_rate_rule: Literal["constant", "linear", "sqrt"] = "constant"
     """How the learning rate grows with the batch of all nodes, relative to what one node alone would take in a step."""
 
-    evaluate_every: int = 1
-    """Epochs between evaluations (0: only at the end)."""
+    evaluate_every: float = 1.0
+    """Epochs between evaluations, 0.25 for four in an epoch (0: only at the end)."""
 
     bad_steps_in_a_row: int = 10
     """The run ends when this many steps in a row have losses or gradients that are no numbers; single ones are left
@@ -152,16 +153,25 @@ class Training(Config):
             "batch": 1,
             "total_batch": 1,
             "seed": 0,
-            "evaluate_every": 0,
             "bad_steps_in_a_row": 1,
         }.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise FieldError((name,), f"should be at least {least}, not {value}")
+        if not 0 <= self.evaluate_every < math.inf:
+            raise FieldError(("evaluate_every",), f"should be at least 0, not {self.evaluate_every:g}")
         if self.seed >= 1 << 31:
             raise FieldError(("seed",), f"should be below {1 << 31}, not {self.seed}")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise FieldError(("learning_rate",), f"should be more than 0, not {self.learning_rate:g}")
+
+    def evaluates_between(self, before: float, after: float) -> bool:
+        """Whether an evaluation is due somewhere after `before` and up to `after`, both in epochs from the start."""
+        if not self.evaluate_every:
+            return False
+        # What should be whole may be less by the last digit of a division.
+        done, due = (math.floor(epochs / self.evaluate_every + 1e-9) for epochs in (before, after))
+        return due > done
 
 
 @dataclass(frozen=True, kw_only=True)

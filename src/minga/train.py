@@ -75,6 +75,7 @@ def train(
                 break
 
             replica.step += 1
+            before = order.given_out
             with spans.span("data"):
                 share = order.take(comm.rank, trainers, trainee.batch, trainee.total_batch)
                 batch = trainee.fetch(share)
@@ -89,8 +90,7 @@ def train(
             when_stepped()
 
             metrics: dict[str, float] = {}
-            due = order.epoch_ended and settings.evaluate_every and order.epoch % settings.evaluate_every == 0
-            if due and trainee.progress < 1:
+            if settings.evaluates_between(before, order.given_out) and trainee.progress < 1:
                 # Ranks that are not in step must not wait for each other: rank 0 looks at what it has.
                 together = strategy.lockstep(replica)
                 if together or comm.rank == 0:

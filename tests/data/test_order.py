@@ -242,7 +242,7 @@ def test_owed_samples_are_not_progress() -> None:
     order.owed = [Stretch(0, 2, 5)]
     assert order.progress == pytest.approx(0.7)
     assert sorted(order.take(0, 1, 8).indices.tolist()) == sorted(Order(10, 0).take(0, 1, 10).indices[2:5].tolist())
-    assert (order.progress, order.epoch_ended) == (1.0, False)
+    assert (order.progress, order.given_out) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

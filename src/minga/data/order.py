@@ -54,8 +54,6 @@ class Order:
         self.offset = 0
         self.owed: list[Stretch] = []
         """Samples that were given out before, and are in no model."""
-        self.epoch_ended = False
-        """Whether the last batch was the last one of its epoch."""
         self._seed = seed
         self._shuffle = shuffle
         self._drop_last = drop_last
@@ -78,7 +76,6 @@ class Order:
         """Go on by one global batch of `asked` samples; what it consists of: what is owed, or what comes next."""
         if self.owed:
             owed, self.owed = _cut(self.owed, 0, asked), _cut(self.owed, asked, None)
-            self.epoch_ended = False
             return owed
         start = self.offset
         # As far as it matters for the end: whether there is another sample, or another whole batch.
@@ -86,8 +83,7 @@ class Order:
         self.offset += min(asked, left)
         stretch = Stretch(self.epoch, start, self.offset)
         left -= len(stretch)
-        self.epoch_ended = left == 0 or (self._drop_last and left < asked)
-        if self.epoch_ended:
+        if left == 0 or (self._drop_last and left < asked):
             self.next_epoch()
         return [stretch]
 
@@ -97,11 +93,14 @@ class Order:
         self.offset = 0
 
     @property
+    def given_out(self) -> float:
+        """Epochs whose samples were given out, with the part of the current one where it is known."""
+        return float(self.epoch) if self.samples is None else self.epoch + self.offset / self.samples
+
+    @property
     def progress(self) -> float:
-        """Epochs done, with the part of the current one where it is known."""
-        if self.samples is None:
-            return float(self.epoch)
-        return self.epoch + (self.offset - sum(map(len, self.owed))) / self.samples
+        """Epochs done: what was given out, less what is owed."""
+        return self.given_out - (sum(map(len, self.owed)) / self.samples if self.samples else 0.0)
 
     def position(self) -> dict[str, Any]:
         """Where it is, as JSON knows it."""
