@@ -65,6 +65,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2")
     parser.add_argument("--contestant", action="append", metavar="STRATEGY", help="of Minga; default: adaptive")
     parser.add_argument("--seeds-of-ddp", nargs="+", type=int, help="for DDP and its hook; default: the same")
+    parser.add_argument("--together", type=int, default=2, help="runs of Minga's between two of one node; default: 2")
     parser.add_argument("--without-ddp", action="store_true", help="leave out DDP and its hook")
     parser.add_argument("--four-nodes", action="store_true", help="only: bytes of four nodes on the slowest network")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
@@ -98,13 +99,13 @@ def two_nodes(
 
 
 def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
-    """What is measured between two measurements of one node: two runs of Minga's, or torch's together."""
+    """What is measured between two measurements of one node: some runs of Minga's, or torch's together."""
     for seed in options.seeds:
         for problem in problems:
             names = [name for name in options.contestants if name not in (DDP, POWERSGD)]
             ours = [cell_of(problem, name, bandwidth, seed) for bandwidth in options.bandwidths for name in names]
             ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed))
-            yield from (ours[at : at + 2] for at in range(0, len(ours), 2))
+            yield from (ours[at : at + options.together] for at in range(0, len(ours), options.together))
             theirs = [name for name in (DDP, POWERSGD) if name in options.contestants and seed in options.seeds_of_ddp]
             networks = options.bandwidths + [FULL_BANDWIDTH] * (FULL_BANDWIDTH not in options.bandwidths)
             yield [cell_of(problem, name, bandwidth, seed) for name in theirs for bandwidth in networks]
