@@ -67,6 +67,12 @@ class Hierarchical(Strategy):
                 f"{describe(self.inside)} does not keep the ranks of a site equal in every step; "
                 "allreduce does, of any kind: native, ring, tree, mesh, ...",
             )
+        if isinstance(self.across, AllReduce) and self.inside.codec.corrects_momentum:
+            raise FieldError(
+                ("inside", "codec"),
+                f"{describe(self.inside.codec)} corrects momentum, in sites of several ranks only, before gradients "
+                "meet those of other sites; leave momentum_correction out, or let sites exchange parameters",
+            )
         reason = self._objection_to_across()
         if reason:
             raise FieldError(
