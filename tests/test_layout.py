@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from hypothesis import given
@@ -72,3 +73,23 @@ def test_a_bucket_ends_only_where_the_next_layer_would_not_fit(sizes: list[int],
     for bucket in buckets(sizes, elements):
         if bucket[0] > 0:
             assert sum(sizes[index] for index in bucket) + sizes[bucket[0] - 1] > elements
+
+
+def test_a_layer_that_is_cut_stays_a_matrix_as_far_as_its_rows_are_whole() -> None:
+    layout = Layout.of([("first", torch.empty(4)), ("matrix", torch.empty(5, 2, 3)), ("last", torch.empty(7))])
+    assert layout.shapes(0, 41) == [(4,), (5, 2, 3), (7,)]
+    assert layout.shapes(0, 16) == [(4,), (2, 2, 3)]
+    assert layout.shapes(16, 41) == [(3, 2, 3), (7,)]
+    assert layout.shapes(2, 24) == [(2,), (3, 2, 3), (2,)]
+    assert layout.shapes(6, 36) == [(4,), (4, 2, 3), (2,)]
+    assert layout.shapes(11, 21) == [(10,)], "no whole row"
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=5), cuts=st.lists(st.integers(0, 200), max_size=4)
+)
+def test_cut_layers_have_as_many_elements_as_there_are(shapes: list[list[int]], cuts: list[int]) -> None:
+    layout = Layout.of((str(index), torch.empty(shape)) for index, shape in enumerate(shapes))
+    borders = sorted({0, layout.length, *(min(cut, layout.length) for cut in cuts)})
+    for start, stop in itertools.pairwise(borders):
+        assert sum(math.prod(shape) for shape in layout.shapes(start, stop)) == stop - start

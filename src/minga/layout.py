@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -42,13 +43,16 @@ class Layout:
         return self.places[-1].stop if self.places else 0
 
     def shapes(self, start: int, stop: int) -> list[tuple[int, ...]]:
-        """The layers between two positions of the vector; one that is cut by them counts as one dimension."""
+        """The layers between two positions of the vector.
+
+        Of one that is cut by them, whole rows stay a matrix, so that codecs for matrices still have one; what is left
+        of the rows at its ends counts as one dimension.
+        """
         shapes: list[tuple[int, ...]] = []
         for place in self.places:
             low, high = max(place.start, start), min(place.stop, stop)
             if low < high:
-                whole = (low, high) == (place.start, place.stop)
-                shapes.append(tuple(place.shape) if whole else (high - low,))
+                shapes += _cut_layer(tuple(place.shape), low - place.start, high - place.start)
         return shapes
 
     def buckets(self, elements: int) -> list[range]:
@@ -82,3 +86,15 @@ class Bucket:
     @property
     def complete(self) -> bool:
         return len(self.filled) == len(self.places)
+
+
+def _cut_layer(shape: tuple[int, ...], low: int, high: int) -> list[tuple[int, ...]]:
+    """A layer's elements from `low` to `high` as layers of their own."""
+    if (low, high) == (0, math.prod(shape)):
+        return [shape]
+    row = math.prod(shape[1:])
+    first, last = -(-low // row), high // row  # the whole rows
+    if len(shape) < 2 or first >= last:
+        return [(high - low,)]
+    parts = [(first * row - low,), (last - first, *shape[1:]), (high - last * row,)]
+    return [part for part in parts if math.prod(part)]

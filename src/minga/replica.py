@@ -260,6 +260,12 @@ class Replica:
                 f"momentum correction is for SGD with one momentum, not for {type(self.optimizer).__name__}; "
                 "leave momentum_correction out"
             )
+        for option in ("nesterov", "dampening"):
+            if any(group.get(option) for group in self.optimizer.param_groups):
+                raise WorkloadError(
+                    f"momentum correction is for SGD with plain momentum, not with {option}; leave {option} or "
+                    "leave momentum_correction out"
+                )
         for group in self.optimizer.param_groups:
             group["momentum"] = 0.0
         self._momentum = factors.pop()

@@ -86,6 +86,16 @@ def test_signs_come_back_with_the_mean_size_of_their_block(length: int) -> None:
     torch.testing.assert_close(decoded[:1024].abs(), vector[:1024].abs().mean().expand(min(length, 1024)))
 
 
+@pytest.mark.parametrize(
+    ("ratio", "length", "sent"), [(0.07, 100, 7), (0.1, 15, 2), (0.01, 66, 1), (1, 9, 9), (0.5, 0, 0)]
+)
+def test_just_as_many_values_as_the_share_says_are_sent(ratio: float, length: int, sent: int) -> None:
+    vector = torch.arange(1.0, length + 1)
+    for codec in (TopK(ratio=ratio), RandomK(ratio=ratio)):
+        assert int(arrives(codec, vector).count_nonzero()) == sent
+    assert TopK(ratio=ratio).encoded_bytes(vector, Stream.of(vector)) == 8 * sent, "a value and its position"
+
+
 def test_the_largest_arrive_as_they_are() -> None:
     vector = torch.tensor([0.5, -3.0, 0.1, 2.0, -0.2, 1.0], dtype=torch.float64)
     assert arrives(TopK(ratio=0.5), vector).tolist() == [0, -3, 0, 2, 0, 1]

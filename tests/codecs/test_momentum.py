@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from minga import Cluster, Experiment, Training
 from minga.codecs import Stream, TopK
+from minga.errors import WorkloadError
 from minga.replica import Replica
 from minga.testing import train_in_threads
 from minga.testing.problems import blobs
@@ -44,6 +46,15 @@ def test_sending_everything_is_sgd_with_momentum(strategy: str, codec: str) -> N
 @pytest.mark.parametrize("strategy", ["ring:", "ps:mode=sync,servers=2,", "ps:mode=async,"])
 def test_it_learns_from_a_tenth_of_the_values(strategy: str) -> None:
     assert loss(train(f"{strategy}codec=(top_k:ratio=0.1,momentum_correction=true)", steps=120)) < 0.3
+
+
+@pytest.mark.parametrize("options", [{"nesterov": True}, {"dampening": 0.5}])
+def test_other_kinds_of_momentum_are_refused_and_not_left_out_silently(options: dict[str, Any]) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, **options)
+    with pytest.raises(WorkloadError, match=f"{next(iter(options))}.*leave momentum_correction out"):
+        Replica(model, optimizer).hand_over_momentum()
+    assert optimizer.param_groups[0]["momentum"] == 0.9
 
 
 def test_what_has_waited_starts_anew_and_what_has_not_goes_on() -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Training, Workload
 from minga.codecs import Sign
 from minga.comm.simulated import Carrier, Change
-from minga.network import Network
+from minga.network import Link, Network
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation
@@ -87,3 +87,30 @@ def test_adaptive_follows_a_link_that_falls_and_rises_again(profile: Profile, no
     assert sent[0] > 10 * sent[1], "on the slow link it sends little"
     assert sent[2] > 10 * sent[1], "and on the fast one again more"
     assert sent[1] > 0.1 * 3 * MBIT * compute, "but as much as the slow link has room for, or nearly"
+
+
+@pytest.mark.parametrize(
+    "across",
+    [
+        f"local_sgd:period={PERIOD},overlap={PERIOD}",
+        f"diloco:period={PERIOD},overlap={PERIOD - 1}",
+        f"gossip:period={PERIOD}",
+        "adaptive",
+    ],
+)
+def test_between_sites_an_exchange_is_hidden_too(profile: Profile, across: str) -> None:
+    """Gradients are averaged inside a site in every step, and must not wait for what goes between sites."""
+    compute = compute_seconds(profile)
+    thin = Link(bandwidth=8 * profile.nbytes / (0.8 * PERIOD * compute))  # type: ignore[arg-type]
+    network = Network(bandwidth="1000gbit", sites=(2, 2), between=thin)
+
+    def step(across: str) -> float:
+        spec = f"hierarchical:inside=ring,across=({across})"
+        ranks = simulated(profile, spec, STEPS, network, nodes=4).run()
+        ends = ranks[0].step_ends
+        assert ranks[1].bytes_at[-1] >= STEPS * profile.nbytes, "all of a site take part in its averaging"
+        return (ends[-1] - ends[2 * PERIOD - 1]) / (STEPS - 2 * PERIOD)
+
+    inside = step(f"local_sgd:period={10 * STEPS}")  # the same without anything between sites
+    assert step(f"local_sgd:period={PERIOD}") > 1.5 * inside, "without overlap they wait for all of it"
+    assert step(across) < 1.05 * inside

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minga import Cluster, Experiment, Training, Transport
-from minga.codecs import Half
+from minga.codecs import Half, TopK
 from minga.comm.threads import run_threads
 from minga.comm.transport import Pending
 from minga.config import FieldError
@@ -143,6 +143,10 @@ def test_ranks_of_a_site_are_one_replica_all_the_time(across: Strategy) -> None:
         ({"across": Single()}, "across: single can't connect sites"),
         ({"across": Switch()}, "across: switch can't connect sites"),
         ({"across": Hierarchical()}, "across: hierarchical can't connect sites"),
+        (
+            {"inside": AllReduce(codec=TopK(momentum_correction=True)), "across": AllReduce()},
+            r"inside\.codec: top_k.* corrects momentum, in sites of several ranks only.*leave momentum_correction out",
+        ),
         ({"across": Gossip(algorithm="asynchronous")}, "across: .*answers in the background"),
     ],
 )

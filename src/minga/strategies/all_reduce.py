@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -36,6 +37,10 @@ class AllReduce(Strategy):
     group_size: int = 0
     """For two_level: neighbours that add up first (0: the ranks that share a host)."""
 
+    @property
+    def hides_exchanges(self) -> bool:
+        return False
+
     def check(self) -> None:
         if self.bucket_bytes < 1:
             raise FieldError(("bucket_bytes",), f"should be at least 1, not {self.bucket_bytes}")
@@ -56,11 +61,16 @@ class AllReduce(Strategy):
         return self.stream(replica, f"gradients of bucket {bucket.index}", places)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
+        average = self._averaging(replica, bucket)
+        if comm.size > 1:
+            bucket.pending = comm.start(average)
+
+    def _averaging(self, replica: Replica, bucket: Bucket) -> Callable[[Transport], None]:
+        """What is left to do for a bucket that backward has filled."""
         if replica.weight != 1.0:
             bucket.gradients.mul_(replica.weight)
-        if comm.size > 1:
-            stream, bad = self._stream(replica, bucket), replica.bad is not None
-            bucket.pending = comm.start(lambda background: self.average(background, bucket.gradients, stream, bad=bad))
+        stream, bad = self._stream(replica, bucket), replica.bad is not None
+        return lambda comm: self.average(comm, bucket.gradients, stream, bad=bad)
 
     def average(self, comm: Transport, vector: Tensor, stream: Stream, *, bad: bool = False) -> None:
         """`vector` becomes its mean over all ranks; `bad`: there is something in it that is no number."""
@@ -83,6 +93,12 @@ class AllReduce(Strategy):
         for bucket in replica.buckets:
             if bucket.pending is not None:
                 bucket.pending.wait()
+
+    def average_gradients_now(self, replica: Replica, comm: Transport) -> None:
+        """The same for those who want nothing done while backward runs, as the background is busy with other things."""
+        replica.flush_buckets()
+        for bucket in replica.buckets:
+            self._averaging(replica, bucket)(comm)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Nothing: replicas that start equal and apply equal gradients agree to the last bit."""

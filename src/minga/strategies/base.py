@@ -146,6 +146,11 @@ class Strategy(Named, ABC):
         """Whether the step under way may change parameters by what other ranks know; if unsure, yes."""
         return True
 
+    @property
+    def hides_exchanges(self) -> bool:
+        """Whether an exchange may still go on in the background when `step` has returned; if unsure, yes."""
+        return True
+
     # --- for checkpoints: most strategies need nothing but the defaults -----------------------------------------
 
     def pause(self, replica: Replica, comm: Transport) -> None:

@@ -56,6 +56,10 @@ class DiLoCo(Strategy):
     def codecs(self) -> tuple[Codec, ...]:
         return self.codec, LAST
 
+    @property
+    def hides_exchanges(self) -> bool:
+        return self.overlap > 0
+
     def check(self) -> None:
         for name, least in {"period": 1, "fragments": 1, "overlap": 0}.items():
             if getattr(self, name) < least:

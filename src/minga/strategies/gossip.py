@@ -89,6 +89,10 @@ class Gossip(Strategy):
         """Whether neighbours stay and a codec loses something, so that public copies are possible and useful."""
         return self.codec.changes_form and self.algorithm == "dpsgd" and self.graph == "ring"
 
+    @property
+    def hides_exchanges(self) -> bool:
+        return self.overlap
+
     def lockstep(self, replica: Replica) -> bool:
         return self.algorithm != "asynchronous"
 

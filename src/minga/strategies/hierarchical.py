@@ -31,7 +31,8 @@ __all__ = ["Hierarchical"]
 class Hierarchical(Strategy):
     """One strategy inside each site, another across sites (as in Lin et al., arXiv:1808.07217).
 
-    Inside, gradients are averaged in every step, so that the ranks of a site are one replica. The first rank of each
+    Inside, gradients are averaged in every step, so that the ranks of a site are one replica: while backward runs, or
+    after it where `across` hides its exchanges behind computing, which they must not wait for. The first rank of each
     site runs `across` with those of the other sites, and hands on what that changes; meanwhile the others of the site
     do the same step alone, so their optimizers stay equal to its own. Where both levels average in every step, this
     is all-reduce to the last digits. A peer that fails ends the step for its site, and then for everybody.
@@ -65,6 +66,12 @@ class Hierarchical(Strategy):
                 ("inside",),
                 f"{describe(self.inside)} does not keep the ranks of a site equal in every step; "
                 "allreduce does, of any kind: native, ring, tree, mesh, ...",
+            )
+        if isinstance(self.across, AllReduce) and self.inside.codec.corrects_momentum:
+            raise FieldError(
+                ("inside", "codec"),
+                f"{describe(self.inside.codec)} corrects momentum, in sites of several ranks only, before gradients "
+                "meet those of other sites; leave momentum_correction out, or let sites exchange parameters",
             )
         reason = self._objection_to_across()
         if reason:
@@ -105,12 +112,17 @@ class Hierarchical(Strategy):
         replica.notes["sites"] = replica.peers = len(neighbourhoods(comm, self.site_size))
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
-        self.inside.gradient_ready(replica, bucket, self._site(comm))
+        if not self.across.hides_exchanges:
+            self.inside.gradient_ready(replica, bucket, self._site(comm))
 
     def step(self, replica: Replica, comm: Transport) -> None:
         assert isinstance(self.inside, AllReduce)
         site, above = self._site(comm), self._level_above(comm)
-        self.inside.average_gradients(replica)
+        if self.across.hides_exchanges:
+            # What goes between sites is in the background, where one thing waits for the other.
+            self.inside.average_gradients_now(replica, site)
+        else:
+            self.inside.average_gradients(replica)
         sites = len(neighbourhoods(comm, self.site_size))
         if site.size * sites != comm.size:
             # A larger site stands for more samples.

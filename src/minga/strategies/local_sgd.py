@@ -84,6 +84,10 @@ class LocalSGD(Strategy):
     def exchanges_gradients(self) -> bool:
         return self.post_local > 0 or (not self.overlap and (self.period == 1 or self.growth < 1))
 
+    @property
+    def hides_exchanges(self) -> bool:
+        return self.overlap > 0
+
     def exchanges(self, replica: Replica) -> bool:
         state: dict[str, Any] = replica.state[_KEY]
         return replica.step in (state["began"], state["began"] + self.overlap) or self._in_step(replica.step)

@@ -23,7 +23,7 @@ class SimulatedTransport(Transport):
     def __init__(self, world: SimulatedWorld, rank: int, hosts: Sequence[str] | None = None) -> None:
         self.rank = rank
         self.size = world.size
-        self.hosts = list(hosts) if hosts is not None else [f"h{each.host.number + 1}" for each in world.ranks]
+        self.hosts = list(hosts) if hosts is not None else _names_of_hosts(world)
         self.world = world
         self._channel = _MAIN
         self._asked = False
@@ -181,3 +181,9 @@ class _Job(Pending):
         assert task is not None
         task.reach(task.clock)
         return self._completed
+
+
+def _names_of_hosts(world: SimulatedWorld) -> list[str]:
+    """As in the laboratory: where there are sites, ranks of one site are neighbours, as if they shared a host."""
+    numbers = [each.host.number for each in world.ranks]
+    return [f"site{world.wires.sites[number] + 1}" if world.wires.sites else f"h{number + 1}" for number in numbers]
