@@ -148,6 +148,7 @@ def test_who_is_refused_hears_why(tmp_path: Path) -> None:
         join_run(host.invitation(tmp_path / "second", interface="eth99"))
     joined = host.joined_by(tmp_path / "second")  # and nobody was harmed
     assert host.end().steps == joined.end().steps == 40
+    assert not events(host.runs, "failed")  # who was never in the run has nothing to tell of it
 
 
 @pytest.mark.slow

@@ -187,6 +187,8 @@ class Seat:
 
         `again`: it was in the run before, and waits as long as the coordinator says so.
         """
+        if self._patient:  # for people, but not for a coordinator that has answered before and is gone
+            timeout_seconds = min(timeout_seconds, _WITHOUT_COORDINATOR_SECONDS)
         deadline = time.monotonic() + timeout_seconds
         told = ""
         while True:
