@@ -49,7 +49,14 @@ def make_run_directory(experiment: Experiment) -> Path:
 @contextlib.contextmanager
 def alone_in(run: Path) -> Iterator[None]:
     """While the block lasts nobody else trains in this directory; the kernel ends that with the process."""
-    with (run / "lock").open("w") as lock:
+    try:
+        lock = (run / "lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"can't write in {run} ({error.strerror}), where events and checkpoints go; make it writable, or copy it "
+            "elsewhere and go on there"
+        ) from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -164,6 +164,32 @@ def test_a_file_in_the_way_harms_nothing(tmp_path: Path) -> None:
     assert len(failures) == 1 and isinstance(failures[0][1], OSError)
 
 
+def test_what_has_a_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test can pull the plug; but what is asked of the kernel, and when, decides what is there after a power cut."""
+    told: list[str] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        told.append(f"synced {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path)}")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_part(tmp_path, part_of(1), told.append)
+    monkeypatch.undo()
+    folder = "checkpoints/step-00000001"
+    expected = ["begun", "synced checkpoints", "directory made"]
+    for suffix in (".safetensors", ".json"):
+        expected += [
+            f"{suffix} opened",
+            f"synced {folder}/.rank-0{suffix}.partial",
+            f"{suffix} synced",
+            f"{suffix} renamed",
+            f"synced {folder}",
+            f"{suffix} done",
+        ]
+    assert [each for each in told if not each.endswith(" piece")] == expected
+
+
 # --- killed in the middle --------------------------------------------------------------------------------------------
 
 CHILD = """

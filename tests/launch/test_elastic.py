@@ -20,6 +20,7 @@ from several_machines import Part
 
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import RankFailed, RunError
+from minga.experiment import Checkpoints
 from minga.launch.joining import Invitation, join_run
 from minga.launch.listening import Listening
 from minga.measure.events import event_files, read_events
@@ -79,6 +80,19 @@ def made(train):
     )
 
 
+dying = Path(__file__).with_name("dying")
+if dying.exists():  # as many processes as it says die before they have said a word
+    try:
+        dying.rename(mine := dying.with_name(f"dying-{os.getpid()}"))  # one at a time
+    except FileNotFoundError:
+        pass
+    else:
+        left = int(mine.read_text()) - 1
+        if left:
+            mine.write_text(str(left))
+            mine.rename(dying)
+        os.kill(os.getpid(), 9)
+
 workload = made(TensorDataset(torch.arange({SAMPLES}), torch.zeros({SAMPLES})))
 streamed = made(Stream())
 """
@@ -95,6 +109,7 @@ class Running:
         *,
         data: str = "workload",
         listening: Listening | None = None,
+        checkpoints: Checkpoints | None = None,
         **cluster: Any,
     ) -> None:
         file = tmp_path / "counter.py"
@@ -107,6 +122,7 @@ class Running:
             strategy=strategy,  # type: ignore[arg-type]
             cluster=Cluster(nodes=nodes, transport="tcp", timeout_seconds=30, **cluster),
             training=Training(total_batch=TOTAL_BATCH),
+            checkpoints=checkpoints or Checkpoints(),
             runs=str(self._runs),
         )
         self._listening = listening
@@ -201,6 +217,8 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     assert recovery_seconds(running, killed) < 2
     regrouped = running.events("regrouped")
     assert {event["ranks"] for event in regrouped} == {3}
+    # Everybody says who is gone, also who has seen another survivor's connection end first.
+    assert {event["reason"] for event in regrouped} == {f"node-{rank} is gone: its connection ended"}
     assert running.end().steps == STEPS
     found = find_runs([running.directory])
     assert [labelled.run.lost for labelled in found.runs] == [[rank]]
@@ -329,7 +347,12 @@ def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) ->
     os.kill(running.pid(0), signal.SIGKILL)
     summary = running.end()
     assert summary.steps >= STEPS
-    assert bool((running.counts() > 0).all())
+    counts = running.counts()
+    assert bool((counts > 0).all())
+    if strategy.startswith("local_sgd"):
+        # What the one that all go on from had learnt alone counts for the others' samples too, and those come again:
+        # nothing counts less than once.
+        assert float(counts.min()) > EPOCHS - 1e-6
 
 
 @pytest.mark.slow
@@ -341,6 +364,44 @@ def test_auto_plans_again_when_a_node_is_gone(tmp_path: Path) -> None:
     assert summary.steps >= STEPS
     assert len(summary.planned) >= 2
     assert {event["ranks"] for event in running.events("regrouped")} == {2}
+
+
+def test_a_rank_that_is_killed_before_it_has_begun_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "dying").write_text("1")
+    running = Running(tmp_path, "ring", nodes=3)
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    assert not running.events("regrouped")  # all three from the beginning to the end
+
+
+def test_a_run_whose_ranks_die_again_and_again_before_it_has_begun_ends_soon(tmp_path: Path) -> None:
+    (tmp_path / "dying").write_text("100")
+    running = Running(tmp_path, "ring", nodes=2)
+    with pytest.raises(RankFailed, match="SIGKILL"):
+        running.end(25)  # earlier than others give up waiting for it
+
+
+def test_who_has_lost_contact_goes_on_computing_and_writes_no_checkpoints(tmp_path: Path) -> None:
+    """Those on the smaller side of a split can't reach the coordinator either."""
+    running = Running(
+        tmp_path,
+        "ring",
+        nodes=2,
+        checkpoints=Checkpoints(every_steps=5, every_seconds=0),
+        heartbeat_timeout_seconds=1.0,
+    )
+    running.wait_for_step(10)
+    coordinator = running.coordinator()
+    os.kill(coordinator, signal.SIGSTOP)
+    try:
+        running.wait_for(lambda: running.events("checkpoint_failed", 1))
+        written = {event["checkpoint"] for event in running.events("checkpoint")}
+    finally:
+        os.kill(coordinator, signal.SIGCONT)
+    failed = running.events("checkpoint_failed")
+    assert all("lost contact" in event["message"] for event in failed)
+    assert not written & {event["checkpoint"] for event in failed}
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    assert not running.events("regrouped")  # it was the coordinator that stood still, and nobody is blamed
 
 
 def test_when_all_are_killed_the_run_has_failed(tmp_path: Path) -> None:

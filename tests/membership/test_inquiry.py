@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from pathlib import Path
@@ -71,6 +72,25 @@ def test_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(PeerTimeout, match="nobody listens there"):
         ask(visit(("127.0.0.1", port)), timeout_seconds=0.5)
     assert time.monotonic() - began < 3
+
+
+def test_somebody_else_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port of something else is told from a machine that can't be reached: the remedy is another one."""
+    monkeypatch.setattr("minga.membership.inquiry._GREETING_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(PeerTimeout, match="is this the port"):
+        ask(visit(silent.getsockname()), timeout_seconds=0)
+    with socket.create_server(("127.0.0.1", 0)) as web:
+
+        def answer() -> None:
+            with web.accept()[0] as connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(4096)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(Refused, match=r"it begins with 'HTTP'.* is the port right"):
+            ask(visit(web.getsockname()), timeout_seconds=0)
+        answering.join()
 
 
 def test_members_hear_that_the_run_was_ended(tmp_path: Path) -> None:

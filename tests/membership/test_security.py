@@ -212,7 +212,7 @@ def test_another_run_s_coordinator_is_noticed(where: Where) -> None:
     [
         (b"\xff\xff\xff\xff" + b"x" * 100, "a message of 4294967295 bytes"),
         (struct.pack(">I", 5000), "at most 4096"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "at most 4096"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "at most 4096 are accepted .it begins with 'GET '"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "looks like TLS"),
         (struct.pack(">I", 4) + b"\xff\xfe\xfd\xfc", "no JSON"),
         (frame([1, 2]), "should be a JSON object"),

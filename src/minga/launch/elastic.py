@@ -187,17 +187,20 @@ class Seat:
 
         `again`: it was in the run before, and waits as long as the coordinator says so.
         """
+        if self._patient:  # for people, but not for a coordinator that has answered before and is gone
+            timeout_seconds = min(timeout_seconds, _WITHOUT_COORDINATOR_SECONDS)
         deadline = time.monotonic() + timeout_seconds
         told = ""
         while True:
             try:
                 return self.member.join(_TICK_SECONDS)
-            except PeerTimeout as late:
+            except PeerTimeout:
                 self.leave_if_asked()
                 if self.member.connected and (self._patient or (again and self.member.message)):
                     deadline = time.monotonic() + timeout_seconds
                 elif time.monotonic() > deadline:
-                    raise late
+                    why = self.member.message or "the coordinator has said nothing"
+                    raise PeerTimeout(f"nothing began within {timeout_seconds:g} s: {why}") from None
                 told = self._tell_waiting(told)
 
     def leave_if_asked(self) -> None:
@@ -236,6 +239,11 @@ class Seat:
                 told = self._tell_waiting(told)
                 if not told and isinstance(lost, PeerTimeout) and time.monotonic() - began > self._timeout_seconds:
                     raise lost from None  # nobody knows whom to go on without
+
+    def why(self, generation: Generation) -> str:
+        """Why it was announced, in the coordinator's words; empty if there is a later one already."""
+        announcement = self.member.announcement
+        return announcement.reason if announcement is not None and announcement.generation == generation else ""
 
     def _look_for_hanging(self) -> None:
         """Tell the coordinator of workers whose processes live, and whose answers don't come."""
@@ -341,6 +349,9 @@ def train_through_changes(
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)
             generation, as_before = seat.next_generation(lost)
-            if not as_before:
+            if as_before:
+                # A rank may see the connection of another survivor end first; who is gone is the coordinator's to say.
+                reason = seat.why(generation) or reason
+            else:
                 trainee.beginning = None
                 replica.pushes = replica.acked = 0  # those of another incarnation

@@ -130,9 +130,10 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
 
 
 def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
-    """Whatever became of this node: where the run was started they want to know what it did."""
+    """Whatever became of this node: where the run was started they want to know what it did, if it did anything."""
     try:
-        if file.is_file():
+        # One that was refused is not one that got lost, and why it ended is not why the run did.
+        if file.is_file() and any(event["event"] == "started" for event in read_events(file)):
             hand_over(visit, id=id, number=number, file=file)
     except (MingaError, OSError) as error:  # that machine may be gone
         _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)

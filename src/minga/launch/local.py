@@ -89,6 +89,7 @@ def launch_local(
                 workers={job.name for job, ranks in zip(jobs, hosted, strict=True) if min(ranks) < nodes}
                 if listening is None
                 else {"others"},
+                expected=jobs,
                 fewest=experiment.cluster.min_nodes if listening is None else 1,
                 stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
             )
@@ -124,7 +125,8 @@ def see_through(
     """Wait until all processes have ended well; one that ends badly ends the run.
 
     When `stopping` gets true, ranks are asked to stop, and get some time for that. `revival`: a rank that is killed
-    does not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again.
+    does not end the run as long as there are others; a server, or a coordinator among the `helpers`, is started again,
+    and so is any rank before the run has begun.
     """
     failed: dict[str, int] = {}
     killed: dict[str, int] = {}
@@ -152,7 +154,12 @@ def see_through(
                 stopped = True
             elif revival is not None and (code < 0 or code == LEFT_BEHIND):
                 killed[name] = code
-                if not done and not stopping() and revival.start_again(started, name):
+                if not done and not stopping() and not _has_begun(run):
+                    if revival.start_again_early(started, name):
+                        del killed[name]
+                    else:  # the others would wait for it in vain
+                        deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+                elif not done and not stopping() and revival.start_again(started, name):
                     del killed[name]
                 elif revival.in_vain(killed):  # servers alone would wait for ever
                     deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
@@ -186,6 +193,12 @@ def see_through(
                 f"a run without --listen{_how_to_go_on(run)}"
             )
         raise _cause(failed or killed, run)
+
+
+def _has_begun(run: Path) -> bool:
+    """Whether all that were expected have been there together."""
+    state = load_state(coordinator_file(run))
+    return state is not None and state.roster.generation is not None
 
 
 @contextlib.contextmanager

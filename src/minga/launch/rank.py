@@ -38,9 +38,9 @@ from minga.workload import load_workload
 __all__ = ["STOPPED", "main", "record_failure"]
 
 STOPPED = 128 + signal.SIGTERM
-LEFT_BEHIND = 75
-"""Exit code of a rank that the others go on without."""
 """The exit code of a rank that was asked to stop, and has."""
+LEFT_BEHIND = 75
+"""The exit code of a rank that the others go on without."""
 
 _LOG = logging.getLogger("minga.launch")
 _asked_to_stop: list[float] = []  # when; no lock, which a second signal might find taken by the first

@@ -3,7 +3,8 @@
     revival = Revival(needed=[job_of_a_server], workers={"rank 0", "rank 1"})
     revival.start_again(started, "rank 2")           # whether it was
 
-Workers that are killed are not: the others go on without them.
+Workers that are killed are not: the others go on without them. Before they have begun they can't, and wait for all
+that were expected; until then nobody has anything to lose, so whoever is killed is started again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,8 @@ __all__ = ["Revival"]
 
 # A process that dies more often than this in an hour has another problem.
 _MOST_STARTS, _STARTS_SECONDS = 20, 3600.0
+# Before the run has begun: one that dies each time, for lack of memory for instance, would never let it.
+_MOST_EARLY_STARTS = 3
 _LOOK_SECONDS = 0.5
 
 
@@ -30,13 +34,21 @@ class Revival:
     """Which processes are started again, and how often."""
 
     def __init__(
-        self, needed: Iterable[Job], workers: Collection[str], *, fewest: int = 1, stopped_seconds: float = 5.0
+        self,
+        needed: Iterable[Job],
+        workers: Collection[str],
+        *,
+        expected: Iterable[Job] = (),
+        fewest: int = 1,
+        stopped_seconds: float = 5.0,
     ) -> None:
         """`workers`: names of all processes that train; `fewest`: with less of them nobody goes on.
 
-        `stopped_seconds`: how long a needed one may be stopped.
+        `expected`: those that the run does not begin without; `stopped_seconds`: how long a needed one may be stopped.
         """
         self._needed = {job.name: job for job in needed}
+        self._expected = {job.name: job for job in expected}
+        self._early_starts: Counter[str] = Counter()
         self._workers = set(workers)
         self._fewest = fewest
         self._stopped_seconds = stopped_seconds
@@ -53,6 +65,15 @@ class Revival:
             return False
         self._stopped_since.pop(name, None)
         started.start(replace(job, arguments={**job.arguments, "again": True}))
+        return True
+
+    def start_again_early(self, started: Processes, name: str) -> bool:
+        """Before the run has begun: nobody has done anything yet that could be lost."""
+        job = self._expected.get(name)
+        if job is None or self._early_starts[name] == _MOST_EARLY_STARTS:
+            return False
+        self._early_starts[name] += 1
+        started.start(job)
         return True
 
     def is_left_over(self, names: Collection[str]) -> bool:

@@ -61,8 +61,14 @@ class Visit:
             )
         connection = Connection(reader, writer)
         try:
-            async with asyncio.timeout(_GREETING_SECONDS):
-                await greet_coordinator(connection, self.token, None)
+            try:
+                async with asyncio.timeout(_GREETING_SECONDS):
+                    await greet_coordinator(connection, self.token, None)
+            except TimeoutError:
+                raise PeerTimeout(
+                    f"{self.address}:{self.port} takes connections, but says nothing for {_GREETING_SECONDS:g} s: is "
+                    "this the port that 'minga train --listen' has printed? (Or that machine stands still.)"
+                ) from None
             connection.longest = LONGEST_FRAME
             yield connection
         finally:
@@ -77,7 +83,7 @@ def ask(visit: Visit, *, timeout_seconds: float = 30.0) -> Description:
     while True:
         try:
             return asyncio.run(_ask(visit))
-        except _NotYet as not_yet:
+        except (_NotYet, PeerTimeout) as not_yet:
             trouble = str(not_yet)
         except ssl.SSLError as error:
             trouble = f"no TLS connection to {address}:{port}: {error.reason or error}"

@@ -58,6 +58,15 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+def _hint(head: bytes) -> str:
+    """What the first bytes of a message that is too long look like, in words; empty if they look like nothing."""
+    if head.startswith(_TLS_HANDSHAKE):
+        return " (this looks like TLS: one side has certificates and the other has none)"
+    if head.isascii() and head.decode("ascii").isprintable():
+        return f" (it begins with {head.decode('ascii')!r}: something else than Minga speaks there; is the port right?)"
+    return ""
+
+
 class Connection:
     """Frames over a stream. All deadlines are the caller's (`asyncio.timeout`)."""
 
@@ -85,10 +94,8 @@ class Connection:
             head = await self._reader.readexactly(_LENGTH.size)
             (length,) = _LENGTH.unpack(head)
             if length > self.longest:
-                hint = " (this looks like TLS: one side has certificates and the other has none)"
                 raise ProtocolError(
-                    f"a message of {length} bytes, of which at most {self.longest} are accepted"
-                    + (hint if head.startswith(_TLS_HANDSHAKE) else "")
+                    f"a message of {length} bytes, of which at most {self.longest} are accepted{_hint(head)}"
                 )
             body = await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as end:
