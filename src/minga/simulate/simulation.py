@@ -91,6 +91,8 @@ class Priced:
     """Sent until the end of each step."""
     worked_at: list[float]
     """Seconds that its host has worked until then, messages included."""
+    luck_at: list[float]
+    """Seconds that its steps until then took less, by chance, than as many take in the mean."""
 
 
 class Simulation:
@@ -142,19 +144,21 @@ class Simulation:
                 SimulatedTransport(world, rank), recorder.traffic, waiting=lambda: recorder.spans.span("wait")
             )
             host = world.ranks[rank].host
-            done = Priced(0.0, 0, 0, [], [], [])
+            done = Priced(0.0, 0, 0, [], [], [], [])
 
             def stepped() -> None:
                 done.step_ends.append(comm.now())
                 done.bytes_at.append(recorder.traffic.bytes)
                 done.worked_at.append(host.worked)
+                done.luck_at.append(place.luck / host.speed)
                 when_stepped()
 
             before = host.worked
             try:
                 train(experiment, trainee, comm, recorder, when_stepped=stepped)
-            except (RuntimeError, NotImplementedError) as error:
-                if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error):
+            except (RuntimeError, TypeError) as error:
+                # Torch has no type of its own for it, only words, and spells them both ways.
+                if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error).lower():
                     raise
                 raise UnsupportedError(
                     f"{describe(experiment.chosen_strategy)} looks at values ({str(error).splitlines()[0]}), but this "
