@@ -16,6 +16,7 @@ from minga.cli.simulate import parse_change, profile_for
 from minga.comm.simulated import Change
 from minga.errors import ConfigError
 from minga.report.dataset.reading import read_run
+from minga.report.follow import Follower
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.testing.profiles import profile_of
@@ -185,6 +186,24 @@ def test_a_thousand_nodes_by_sizes(minga: Minga, profile: Path) -> None:
     done = minga("simulate", *arguments, "--sizes", "--profile", str(profile), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["nodes"] == 1000
+
+
+def test_hundreds_of_nodes_for_people(minga: Minga, profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a row for each of them, and not a look at all of them at each of their steps."""
+    looks = 0
+    read = Follower.read
+
+    def counted(follower: Follower) -> None:
+        nonlocal looks
+        looks += 1
+        read(follower)
+
+    monkeypatch.setattr(Follower, "read", counted)
+    arguments = ("digits", "-n", "200", "-s", "ring", "--steps", "3", "--batch", "1", "--bandwidth", "1gbit")
+    done = minga("simulate", *arguments, "--sizes", "--profile", str(profile))
+    assert done.returncode == 0, done.stderr
+    assert "160 more" in done.stdout and len(done.stdout.splitlines()) < 60
+    assert 0 < looks < 200
 
 
 def test_a_plan_has_an_order_reasons_and_a_command(minga: Minga, profile: Path) -> None:

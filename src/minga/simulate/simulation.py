@@ -24,7 +24,7 @@ from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
-from minga.report.live import View
+from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
 from minga.run_directory import SIMULATED, event_file, make_run_directory, save_model
 from minga.simulate.profile import Profile
@@ -69,7 +69,7 @@ def simulate(
     simulation = Simulation(experiment, profile, dataclasses.replace(wires, changes=changes), mode=mode, varied=varied)
     for host, speed in zip(simulation.world.hosts, speeds, strict=False):  # servers beyond them are like the profile's
         host.speed *= speed
-    simulation.run(directory, when_stepped=view.tick)
+    simulation.run(directory, when_stepped=seldom(view.tick))  # a thousand ranks step at once
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
     (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     summary = summarise(directory, experiment)
