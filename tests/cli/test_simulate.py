@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from minga.cli.simulate import parse_change, profile_for
 from minga.comm.simulated import Change
 from minga.errors import ConfigError
 from minga.report.dataset.reading import read_run
+from minga.report.follow import Follower
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.testing.profiles import profile_of
@@ -68,6 +70,77 @@ def test_a_clusters_file_says_what_the_machines_are_like(minga: Minga, profile: 
         assert done.returncode == 2 and told in " ".join(done.stderr.split())
 
 
+def test_a_clusters_watts_are_what_its_machines_take(minga: Minga, profile: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("nodes = 1\nidle_watts = 700\ncore_watts = 300\n")
+    arguments = ("simulate", "digits", "-s", "single", "--steps", "3", "--sizes", "--profile", str(profile), "--json")
+    result = json.loads(minga(*arguments, "--cluster", str(file)).stdout)
+    assert result["energy"]["joules"] == pytest.approx(1000 * result["seconds"], rel=0.01)
+
+
+def test_what_happens_on_the_way_changes_the_run(minga: Minga, profile: Path) -> None:
+    arguments = ("simulate", "digits", "-n", "2", "-s", "ring", "--sizes", "--steps", "4", "--bandwidth", "1gbit")
+
+    def seconds(*more: str) -> float:
+        done = minga(*arguments, "--profile", str(profile), "--json", *more)
+        assert done.returncode == 0, done.stderr
+        return float(json.loads(done.stdout)["seconds"])
+
+    even, varied = seconds("--even"), seconds()
+    assert varied != even
+    assert seconds("--even") == even
+    assert seconds("--even", "--change", "10ms:h2:speed=0.25") > 3 * even
+    assert seconds("--even", "--change", "10ms:bandwidth=1mbit") > 2 * even
+    assert seconds("--even", "--change", "9h:bandwidth=1mbit") == pytest.approx(even)
+    lost = minga(*arguments, "--profile", str(profile), "--change", "10ms:h2:lost")
+    assert lost.returncode == 1 and "rank 1 is gone (its host was lost at 0.01 s)" in " ".join(lost.stderr.split())
+
+
+def test_a_plan_tells_people_what_is_in_it(
+    minga: Minga, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How sure it is, that one node is best, in which order machines should join, and that nothing is quick enough."""
+    monkeypatch.setenv("COLUMNS", "200")
+    file = tmp_path / "cluster.toml"
+    file.write_text("nodes = 2\nspeeds = [0.5, 1]\nprice_per_hour = 2\n")
+    done = minga("plan", "digits", "--cluster", str(file), "--profile", str(profile), "--minimise", "bytes")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    for words in ("One node is best.", "ranks in this order: h2;", "between", "energy", "cost", "nothing to exchange"):
+        assert words in told
+    assert re.search(r"1 min \d+ s to 1 min", told), "from when to when it may be done"
+    assert told.endswith("run it: minga train digits --nodes 1 --strategy single --batch 16")
+    late = minga("plan", "digits", "-n", "2", "--profile", str(profile), "--within", "1ms", "--epochs", "3")
+    assert "nothing takes less than" in late.stdout and late.stdout.rstrip().endswith("--epochs 3")
+    result = json.loads(
+        minga("plan", "digits", "--cluster", str(file), "--profile", str(profile), "--within", "1ms", "--json").stdout
+    )
+    assert result["fits"] is False
+    for each in result["candidates"]:
+        for name in ("step_seconds", "waiting", "seconds", "bytes", "joules", "cost"):
+            low, high = each[f"{name}_between"]
+            assert low <= each[name] * (1 + 1e-9) and each[name] <= high * (1 + 1e-9)
+        assert each["cost"] > 0 and each["joules"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nodes = 2\n[network]\nhosts.h5.bandwidth = '5mbit'\n", "line 2: network.hosts.h5: there is no such host"),
+        ("nodes = 2\nbandwith = '1mbit'\n", "line 2: bandwith: unknown key"),
+        ("nodes = 2\n[network]\nbandwidth = '-5mbit'\n", "line 3: network.bandwidth: should be"),
+        ("nodes = 2\nprice_per_hour = -1\n", "line 2: price_per_hour: should be 0 or more"),
+        ("nodes = 2\n[carrier]\nsend_seconds = -1\n", "line 3: carrier.send_seconds: should be seconds"),
+    ],
+)
+def test_a_clusters_file_that_was_edited_badly_is_told(
+    minga: Minga, profile: Path, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "cluster.toml").write_text(text)
+    done = minga("plan", "digits", "--cluster", str(tmp_path / "cluster.toml"), "--profile", str(profile))
+    assert done.returncode == 2 and told in " ".join(done.stderr.split())
+
+
 def test_messages_cost_something_also_without_a_network(minga: Minga, profile: Path) -> None:
     done = minga("simulate", "digits", "-n", "2", "-s", "ring", "--steps", "5", "--profile", str(profile), "--json")
     assert done.returncode == 0, done.stderr
@@ -113,6 +186,24 @@ def test_a_thousand_nodes_by_sizes(minga: Minga, profile: Path) -> None:
     done = minga("simulate", *arguments, "--sizes", "--profile", str(profile), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["nodes"] == 1000
+
+
+def test_hundreds_of_nodes_for_people(minga: Minga, profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a row for each of them, and not a look at all of them at each of their steps."""
+    looks = 0
+    read = Follower.read
+
+    def counted(follower: Follower) -> None:
+        nonlocal looks
+        looks += 1
+        read(follower)
+
+    monkeypatch.setattr(Follower, "read", counted)
+    arguments = ("digits", "-n", "200", "-s", "ring", "--steps", "3", "--batch", "1", "--bandwidth", "1gbit")
+    done = minga("simulate", *arguments, "--sizes", "--profile", str(profile))
+    assert done.returncode == 0, done.stderr
+    assert "160 more" in done.stdout and len(done.stdout.splitlines()) < 60
+    assert 0 < looks < 200
 
 
 def test_a_plan_has_an_order_reasons_and_a_command(minga: Minga, profile: Path) -> None:

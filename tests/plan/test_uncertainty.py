@@ -14,7 +14,7 @@ from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.pricing import Price, price
-from minga.plan.uncertainty import REACHED_ERROR, STEP_ERROR, between, reached_between, step_between
+from minga.plan.uncertainty import REACHED_ERROR, STEP_ERROR, between, reached_between, step_between, waiting_between
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
 
@@ -57,6 +57,12 @@ def test_an_exact_strategy_is_uncertain_by_its_steps_only() -> None:
     assert between(exact, 3, "time") == pytest.approx(((1 - STEP_ERROR) * middle, (1 + STEP_ERROR) * middle))
     assert between(exact, 3, "bytes") == pytest.approx((exact.total(3, "bytes"),) * 2)
     assert step_between(exact)[0] < exact.step_seconds < step_between(exact)[1]
+
+
+def test_what_is_off_in_a_step_is_off_in_its_waiting() -> None:
+    half = dataclasses.replace(priced("ring"), waiting=0.5)
+    assert waiting_between(half) == pytest.approx((1 - 0.5 / (1 - STEP_ERROR), 1 - 0.5 / (1 + STEP_ERROR)))
+    assert waiting_between(dataclasses.replace(half, waiting=0.0))[0] == 0
 
 
 def test_assumed_epochs_may_be_none_or_twice_as_many() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from minga.report.live import LiveView, PlainView, WaitingView, view_for
+from minga.report.live import LiveView, PlainView, WaitingView, seldom, view_for
 
 
 def write_events(run: Path, *, cut_short: bool = False) -> None:
@@ -132,3 +134,18 @@ def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
         "training goes on",
     ]
     assert "waiting (1 worker is here" in text_of(screen)
+
+
+def test_who_has_news_all_the_time_is_looked_at_now_and_then() -> None:
+    """As a simulation of a thousand ranks: looking at all of them at each of their steps took longer than the rest."""
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(time.monotonic())
+        time.sleep(0.02)
+
+    tick, end = seldom(look), time.monotonic() + 1.0
+    while time.monotonic() < end:
+        tick()
+    assert 2 <= len(looks) <= 5
+    assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(looks))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from minga.codecs import TopK
 from minga.comm import Transport
 from minga.comm.simulated import Carrier, Change
 from minga.errors import PeerLost, UnsupportedError
+from minga.experiment import Measuring
 from minga.measure.events import event_files, read_events
 from minga.network import Network
 from minga.replica import Replica
@@ -174,17 +179,39 @@ def test_exchange_of_early_buckets_hides_behind_the_rest_of_backward(profile: Pr
     assert seconds("ring:bucket_bytes=500") < seconds("ring:bucket_bytes=1000000") - 4 * 0.001
 
 
-def test_who_branches_on_values_is_told_that_there_are_none(profile: Profile) -> None:
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda gradients: gradients.norm() > 1,
+        lambda gradients: gradients.sum().item(),
+        lambda gradients: gradients.tolist(),
+        lambda gradients: gradients.numpy(),
+        lambda gradients: torch.equal(gradients, gradients),
+        lambda gradients: gradients[gradients > 0],
+    ],
+    ids=["if", "item", "tolist", "numpy", "equal", "mask"],
+)
+def test_who_branches_on_values_is_told_that_there_are_none(look: Callable[[Tensor], Any], profile: Profile) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Curious(AllReduce):
         def step(self, replica: Replica, comm: Transport) -> None:
-            if replica.gradients.norm() > 1:
+            if look(replica.gradients):
                 replica.gradients.zero_()
             super().step(replica, comm)
 
     experiment = experiment_of(Curious(collective="ring"))
     with pytest.raises(UnsupportedError, match=r"looks at values.*only sizes"):
         Simulation(experiment, profile, wires_of(None, 4), mode="sizes").run()
+
+
+def test_an_error_that_has_nothing_to_do_with_values_stays_what_it_is(profile: Profile) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wrong(AllReduce):
+        def step(self, replica: Replica, comm: Transport) -> None:
+            raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        Simulation(experiment_of(Wrong(collective="ring")), profile, wires_of(None, 4), mode="sizes").run()
 
 
 def test_a_slow_host_and_a_lost_one(profile: Profile) -> None:
@@ -206,3 +233,69 @@ def test_a_simulated_run_has_a_summary_like_any_other(profile: Profile, tmp_path
     assert summary.energy is not None and summary.energy.estimated
     assert (Path(summary.run) / "model.safetensors").is_file()
     assert all(rank.work_seconds > 0 for rank in summary.ranks)
+
+
+def test_what_a_host_takes_is_its_watts_times_its_work_and_its_time(profile: Profile, tmp_path: Path) -> None:
+    """Servers beside workers are on their workers' hosts, which count once."""
+    even = dataclasses.replace(profile, evaluate_seconds=0.0)
+    wanted = {"runs": str(tmp_path), "measuring": Measuring(idle_watts=7.0, core_watts=100.0)}
+    alone = dataclasses.replace(experiment_of("single", nodes=1, epochs=None, steps=4), **wanted)  # type: ignore[arg-type]
+    summary = simulate(alone, even, varied=False)
+    assert summary.energy is not None
+    assert summary.energy.joules == pytest.approx(107.0 * summary.seconds, rel=1e-6), "it works all the time"
+    beside = experiment_of("ps:mode=sync,servers=2,placement=beside", nodes=2, epochs=None, steps=4)
+    slow = Network(bandwidth="10kbit")  # type: ignore[arg-type]
+    beside = dataclasses.replace(beside, cluster=Cluster(nodes=2, network=slow), **wanted)  # type: ignore[arg-type]
+    summary = simulate(beside, even, varied=False)
+    assert summary.energy is not None
+    assert 2 * 7.0 < summary.energy.joules / summary.seconds < 2 * 7.0 + 20.0, "two hosts that wait"
+
+
+def test_a_share_of_a_core_computes_for_longer(profile: Profile) -> None:
+    experiment = experiment_of("single", nodes=1, epochs=None, steps=4)
+
+    def seconds(cpu: float) -> float:
+        with_share = dataclasses.replace(experiment, cluster=Cluster(nodes=1, cpu=(cpu,)))
+        return Simulation(with_share, profile, wires_of(None, 1), varied=False).run()[0].step_ends[-1]
+
+    assert seconds(0.25) == pytest.approx(4 * seconds(1.0))
+    assert seconds(2.0) == pytest.approx(seconds(1.0)), "one thread has no use for a second core"
+
+
+def test_testing_the_model_takes_its_time_divided_among_all(profile: Profile) -> None:
+    slow = dataclasses.replace(profile, evaluate_seconds=8.0)
+
+    def seconds(nodes: int, profile: Profile) -> float:
+        experiment = experiment_of("ring", nodes=nodes, epochs=1)
+        return Simulation(experiment, profile, wires_of(None, nodes), varied=False).run()[0].seconds
+
+    for nodes in (1, 4):
+        assert seconds(nodes, slow) - seconds(nodes, profile) == pytest.approx(8.0 / nodes)
+
+
+def test_steps_vary_as_the_profile_says_and_differently_on_every_rank(profile: Profile) -> None:
+    """So the one who is slow this time is somebody else next time, and all wait for it."""
+    spread = dataclasses.replace(profile, spread=(0.5, 1.0, 1.5))
+
+    def steps(varied: bool, seed: int) -> list[list[float]]:
+        experiment = experiment_of(
+            "local_sgd:period=1000", nodes=2, epochs=None, steps=200, seed=seed, evaluate_every=0
+        )
+        ranks = Simulation(experiment, spread, wires_of(None, 2), mode="sizes", varied=varied).run()
+        return [[end - begin for begin, end in itertools.pairwise(rank.step_ends)] for rank in ranks]
+
+    (even, _), (first, second) = steps(False, 1), steps(True, 1)
+    compute = profile.compute_of(5).seconds
+    assert max(even) - min(even) < 1e-9
+    assert 0.4 * compute < min(first) < 0.6 * compute and 1.4 * compute < max(first) < 1.6 * compute
+    assert statistics.mean(first) == pytest.approx(statistics.mean(even), rel=0.06)
+    assert first != second and first != steps(True, 2)[0]
+    assert steps(True, 1)[0] == first
+
+
+def test_the_time_of_a_step_is_that_of_its_own_samples(profile: Profile) -> None:
+    """A rank that gets more of a batch that does not divide evenly takes longer."""
+    experiment = experiment_of("local_sgd:period=1000", nodes=2, epochs=None, steps=2, batch=None, total_batch=9)
+    ranks = Simulation(experiment, profile, wires_of(None, 2), mode="sizes", varied=False).run()
+    taken = [rank.step_ends[1] - rank.step_ends[0] for rank in ranks]
+    assert taken[1] - taken[0] == pytest.approx(profile.compute_of(5).seconds - profile.compute_of(4).seconds)

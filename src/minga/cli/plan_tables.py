@@ -11,7 +11,7 @@ from rich.table import Table
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pilot import Reached
 from minga.plan.planner import Plan, Planned
-from minga.plan.uncertainty import between, reached_between, step_between
+from minga.plan.uncertainty import between, reached_between, step_between, waiting_between
 from minga.report.numbers import duration, size
 
 __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
@@ -41,6 +41,7 @@ def plan_table(found: Plan, command: str, limit: float | None) -> dict[str, Any]
                 "step_seconds": each.price.step_seconds,
                 "step_seconds_between": step_between(each.price),
                 "waiting": each.price.waiting,
+                "waiting_between": waiting_between(each.price),
                 **_amounts(each, found.epochs),
                 "epochs_assumed": each.epochs,
                 "why": each.why,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -118,6 +119,11 @@ def simulate(
         runs=runs,
         settings=settings,
     )
+    if machines is not None:
+        watts = dataclasses.replace(
+            experiment.measuring, idle_watts=machines.idle_watts, core_watts=machines.core_watts
+        )
+        experiment = dataclasses.replace(experiment, measuring=watts)
     measured = profile_for(experiment.workload, experiment.data, profile, Path(experiment.runs))
     changes = tuple(parse_change(each, experiment.hosts) for each in change or [])
     console = Console(stderr=True)
@@ -156,8 +162,6 @@ def _machines(path: Path | None, nodes: int | None, others: Mapping[str, object]
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
     """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
-    import dataclasses
-
     from minga.cli.profile import measured_profile, name_of
     from minga.errors import ConfigError
     from minga.simulate.profile import load_profile, save_profile

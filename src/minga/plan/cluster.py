@@ -96,7 +96,10 @@ class PlannedCluster(Config):
         for name in ("price_per_hour", "idle_watts", "core_watts"):
             if not 0 <= getattr(self, name) < 1e9:
                 raise FieldError((name,), f"should be 0 or more, not {getattr(self, name):g}")
-        self.network.check_hosts(self.nodes)
+        try:
+            self.network.check_hosts(self.nodes)
+        except FieldError as error:
+            raise error.inside("network") from None
 
     def wires(self, hosts: int, order: tuple[int, ...] = ()) -> Wires:
         """The cables of hosts: of these nodes, and of more beyond them, for servers of their own, like the first."""

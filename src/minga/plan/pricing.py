@@ -80,12 +80,17 @@ def price(
     ranks = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied).run()
     first = max(1, steps_in_all // _periods(candidate)) - 1
     workers = ranks[: candidate.nodes]
-    steps = [(rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) for rank in workers]
+    # A few steps may be luckier than most: what chance gave them is taken back, so that all candidates have the same.
+    luck = [(rank.luck_at[-1] - rank.luck_at[first]) / (rank.steps - first - 1) for rank in workers]
+    steps = [
+        (rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) + chance
+        for rank, chance in zip(workers, luck, strict=True)
+    ]
     rate = sum(together / candidate.nodes / seconds for seconds in steps)
     step = sum(steps) / len(steps)
     worked = [
-        (rank.worked_at[-1] - rank.worked_at[first]) / (rank.steps - first - 1) / seconds
-        for rank, seconds in zip(workers, steps, strict=True)
+        ((rank.worked_at[-1] - rank.worked_at[first]) / (rank.steps - first - 1) + chance) / seconds
+        for rank, chance, seconds in zip(workers, luck, steps, strict=True)
     ]
     busy = min(1.0, sum(worked) / len(worked))
     sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from minga.plan.pricing import Price
 
-__all__ = ["REACHED_ERROR", "STEP_ERROR", "between", "reached_between", "step_between"]
+__all__ = ["REACHED_ERROR", "STEP_ERROR", "between", "reached_between", "step_between", "waiting_between"]
 
 STEP_ERROR = 0.15
 """Nine of ten predicted times of steps were nearer than this to the measured ones: docs/results/predictions.md."""
@@ -21,6 +21,12 @@ REACHED_ERROR = 0.20
 def step_between(price: Price) -> tuple[float, float]:
     """Seconds of a step."""
     return (1 - STEP_ERROR) * price.step_seconds, (1 + STEP_ERROR) * price.step_seconds
+
+
+def waiting_between(price: Price) -> tuple[float, float]:
+    """The part of a step in which a node waits: what is off in a step is off in its waiting, not in its work."""
+    busy = 1 - price.waiting
+    return max(0.0, 1 - busy / (1 - STEP_ERROR)), 1 - busy / (1 + STEP_ERROR)
 
 
 def between(price: Price, epochs: float, what: str) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,9 +17,10 @@ from minga.report.follow import Follower
 from minga.report.numbers import percent, size
 from minga.report.rank_table import rank_table
 
-__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "view_for"]
+__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "seldom", "view_for"]
 
 _PLAIN_SECONDS = 5.0
+_BETWEEN_TICKS = 0.1
 
 
 class View:
@@ -168,6 +170,21 @@ class PlainView(WaitingView):
             self._last = time.monotonic()
             progress = max(state.progress for state in follower.ranks.values())
             self._console.print(f"{100 * progress:3.0f} %  {headline(follower)}", highlight=False, soft_wrap=True)
+
+
+def seldom(tick: Callable[[], None]) -> Callable[[], None]:
+    """`tick` for those who would call it thousands of times a second: a few times, and a tenth of the time at most."""
+    due = 0.0
+
+    def perhaps() -> None:
+        nonlocal due
+        began = time.monotonic()
+        if began >= due:
+            tick()
+            ended = time.monotonic()
+            due = ended + max(_BETWEEN_TICKS, 9 * (ended - began))
+
+    return perhaps
 
 
 def view_for(console: Console) -> View:

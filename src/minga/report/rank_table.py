@@ -11,6 +11,9 @@ from minga.report.numbers import duration, size
 
 __all__ = ["RankRow", "rank_table"]
 
+# A simulated run may have a thousand ranks; its events and --json have all of them.
+_MOST_ROWS = 40
+
 
 class RankRow(Protocol):
     """What the table shows of a rank."""
@@ -43,7 +46,7 @@ def rank_table(ranks: Iterable[RankRow]) -> Table:
         table.add_column(name)
     for name in ("steps", "loss", "own work", "waiting", "sent"):
         table.add_column(name, justify="right")
-    for rank in ranks:
+    for rank in ranks[:_MOST_ROWS]:
         table.add_row(
             str(rank.rank),
             *([rank.host or ""] if hosts else []),
@@ -54,4 +57,6 @@ def rank_table(ranks: Iterable[RankRow]) -> Table:
             duration(rank.wait_seconds),
             size(rank.bytes_sent),
         )
+    if len(ranks) > _MOST_ROWS:
+        table.add_row("...", *([""] if hosts else []), f"{len(ranks) - _MOST_ROWS:,} more")
     return table

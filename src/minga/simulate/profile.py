@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -163,6 +164,12 @@ class Profile(Config):
                 raise FieldError((name,), f"should be at least 1, not {getattr(self, name)}")
         if not self.spread or not all(0 < each < math.inf for each in self.spread):
             raise FieldError(("spread",), f"should be times relative to the median, above 0, not {list(self.spread)}")
+
+    @property
+    def mean_factor(self) -> float:
+        """The mean time of a step, relative to the median."""
+        pairs = [(low + high) / 2 for low, high in itertools.pairwise(self.spread)]
+        return sum(pairs) / len(pairs) if pairs else self.spread[0]
 
     @property
     def parameters(self) -> int:

@@ -24,7 +24,7 @@ from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
-from minga.report.live import View
+from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
 from minga.run_directory import SIMULATED, event_file, make_run_directory, save_model
 from minga.simulate.profile import Profile
@@ -69,7 +69,7 @@ def simulate(
     simulation = Simulation(experiment, profile, dataclasses.replace(wires, changes=changes), mode=mode, varied=varied)
     for host, speed in zip(simulation.world.hosts, speeds, strict=False):  # servers beyond them are like the profile's
         host.speed *= speed
-    simulation.run(directory, when_stepped=view.tick)
+    simulation.run(directory, when_stepped=seldom(view.tick))  # a thousand ranks step at once
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
     (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")
     summary = summarise(directory, experiment)
@@ -91,6 +91,8 @@ class Priced:
     """Sent until the end of each step."""
     worked_at: list[float]
     """Seconds that its host has worked until then, messages included."""
+    luck_at: list[float]
+    """Seconds that its steps until then took less, by chance, than as many take in the mean."""
 
 
 class Simulation:
@@ -142,19 +144,21 @@ class Simulation:
                 SimulatedTransport(world, rank), recorder.traffic, waiting=lambda: recorder.spans.span("wait")
             )
             host = world.ranks[rank].host
-            done = Priced(0.0, 0, 0, [], [], [])
+            done = Priced(0.0, 0, 0, [], [], [], [])
 
             def stepped() -> None:
                 done.step_ends.append(comm.now())
                 done.bytes_at.append(recorder.traffic.bytes)
                 done.worked_at.append(host.worked)
+                done.luck_at.append(place.luck / host.speed)
                 when_stepped()
 
             before = host.worked
             try:
                 train(experiment, trainee, comm, recorder, when_stepped=stepped)
-            except (RuntimeError, NotImplementedError) as error:
-                if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error):
+            except (RuntimeError, TypeError) as error:
+                # Torch has no type of its own for it, only words, and spells them both ways.
+                if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error).lower():
                     raise
                 raise UnsupportedError(
                     f"{describe(experiment.chosen_strategy)} looks at values ({str(error).splitlines()[0]}), but this "

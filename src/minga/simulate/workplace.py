@@ -23,8 +23,11 @@ class Workplace:
         self._spans = spans
         self._ready = {layer.name: layer.ready for layer in profile.layers}
         self._chance = random.Random(seed) if varied and len(profile.spread) > 1 else None
+        self._usual = profile.mean_factor if self._chance is not None else 1.0
         self._samples = 0
         self._factor = 1.0
+        self.luck = 0.0
+        """Seconds that its steps took less, by chance, than as many take in the mean, on a host of full speed."""
 
     def fetch(self, samples: int) -> None:
         """A step begins: its samples are fetched."""
@@ -32,6 +35,7 @@ class Workplace:
         self._factor = self._draw()
         compute = self._profile.compute_of(samples) if samples else None
         if compute is not None:
+            self.luck += (self._usual - self._factor) * compute.seconds
             self._world.work(self._factor * (compute.data + compute.other))
 
     def compute(self, buckets: Sequence[Bucket], announce: Callable[[Bucket], None] | None) -> None:

@@ -43,6 +43,7 @@ class Task:
         self._engine = engine
 
         def body() -> None:
+            torch._C._set_grad_enabled(engine.gradients_wanted)  # somebody who waits may not want them
             try:
                 function()
             except GreenletExit:  # the run is over, or its host is lost
@@ -93,6 +94,8 @@ class Engine:
         """Those that have not ended, in the order in which they began."""
         self._when_owner_changes = when_owner_changes
         self._owner: object = None
+        self.gradients_wanted = torch.is_grad_enabled()
+        """Whether torch keeps track of gradients where it was made: so tasks begin."""
 
     def at(self, time: float, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function(*arguments)` at this time, which must not be past; it must not block."""
