@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import logging
 import re
+import shutil
 import socket
 import ssl
 import stat
 import time
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
-from people import TOKEN, data_door, info, join_all, make_coordinator, members, until
+from people import TOKEN, data_door, info, join_all, make_coordinator, members, until, visit
 
 from minga.errors import ConfigError, PeerTimeout
 from minga.membership.certificates import make_certificates
 from minga.membership.coordinator_process import coordinating
+from minga.membership.inquiry import ask
 from minga.membership.member import Member
 from minga.membership.tls import Tls, load_tls
 
@@ -59,7 +65,7 @@ def test_a_foreign_certificate_is_refused_by_both(
             join_all(them)
             # The member does not trust the coordinator.
             member = Member(*where, TOKEN, info("c", port=port), tls=foreign)
-            with pytest.raises(PeerTimeout, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(PeerTimeout, match=r"CERTIFICATE_VERIFY_FAILED.*certificates of one authority"):
                 member.join(0.5)
             member.close()
             # Somebody who trusts anybody, with a certificate of another authority, or none: the coordinator does not.
@@ -85,9 +91,37 @@ def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificat
     elsewhere = load_tls(certificates / "ours" / "127.0.0.2")
     with coordinating(make_coordinator(tmp_path, 1, tls=elsewhere)) as where, data_door() as port:
         member = Member(*where, TOKEN, info("a", port=port), tls=ours)
-        with pytest.raises(PeerTimeout, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(PeerTimeout, match=r"CERTIFICATE_VERIFY_FAILED.*make one for the address"):
             member.join(0.5)
         member.close()
+
+
+def test_a_certificate_that_has_expired_is_told_to_both(
+    tmp_path: Path, ours: Tls, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither side need guess: the one that refuses says why, and the other hears it."""
+
+    class Earlier(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return datetime.datetime.now(tz) - datetime.timedelta(days=100)
+
+    then = types.SimpleNamespace(datetime=Earlier, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    with monkeypatch.context() as patched:
+        shutil.copytree(certificates / "ours", tmp_path / "earlier")
+        shutil.rmtree(tmp_path / "earlier" / "127.0.0.1")
+        patched.setattr("minga.membership.certificates.datetime", then)
+        make_certificates(tmp_path / "earlier", ["127.0.0.1"], days=10)
+    expired = load_tls(tmp_path / "earlier" / "127.0.0.1")
+    for number, (coordinators, visitors) in enumerate([(expired, ours), (ours, expired)]):
+        (tmp_path / str(number)).mkdir()
+        caplog.clear()
+        with coordinating(make_coordinator(tmp_path / str(number), 1, tls=coordinators)) as where:
+            coming = dataclasses.replace(visit(where), tls=visitors)
+            with pytest.raises(PeerTimeout, match=r"(?i)expired.*make a new one with `minga cert`"):
+                ask(coming, timeout_seconds=0)
+            if coordinators is ours:
+                until(lambda: re.search("refused .*certificate has expired", caplog.text))
 
 
 def test_one_side_with_and_one_without(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:

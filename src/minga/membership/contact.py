@@ -30,7 +30,7 @@ from minga.membership.messages import (
     to_dict,
 )
 from minga.membership.protocol import LONGEST_FRAME, Connection
-from minga.membership.tls import Tls
+from minga.membership.tls import Tls, why_not
 
 __all__ = ["Contact"]
 
@@ -154,7 +154,7 @@ class Contact:
                     return
                 self._set_trouble(str(refusal))
             except ssl.SSLError as error:
-                self._set_trouble(f"no TLS connection to {self._address}:{self._port}: {error.reason or error}")
+                self._set_trouble(f"no TLS connection to {self._address}:{self._port}: {why_not(error)}")
             except (ProtocolError, ConnectionResetError) as error:
                 self._set_trouble(f"{self._address}:{self._port}: {error}")
             except (OSError, TimeoutError) as error:

@@ -23,7 +23,7 @@ from minga.allowance import Allowance
 from minga.errors import PortBusy, ProtocolError, Refused
 from minga.membership.greeting import greet_member
 from minga.membership.protocol import Connection
-from minga.membership.tls import Tls
+from minga.membership.tls import Tls, why_not
 
 __all__ = ["GREETING_SECONDS", "Entrance", "listen"]
 
@@ -119,7 +119,7 @@ class Entrance:
         except TimeoutError:
             reason = f"no greeting within {self._greeting_seconds:g} s"
         except ssl.SSLError as error:
-            reason = f"no TLS connection: {error.reason or error}"
+            reason = f"no TLS connection: {why_not(error)}"
         except (ProtocolError, Refused, OSError) as error:
             reason = str(error)
         except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from minga.membership.greeting import check_token, greet_coordinator
 from minga.membership.interfaces import explain
 from minga.membership.messages import Description, Inquiry, Refusal, Waiting, from_dict, to_dict
 from minga.membership.protocol import LONGEST_FRAME, Connection
-from minga.membership.tls import Tls
+from minga.membership.tls import Tls, why_not
 
 __all__ = ["Numbers", "Visit", "ask"]
 
@@ -86,7 +86,7 @@ def ask(visit: Visit, *, timeout_seconds: float = 30.0) -> Description:
         except (_NotYet, PeerTimeout) as not_yet:
             trouble = str(not_yet)
         except ssl.SSLError as error:
-            trouble = f"no TLS connection to {address}:{port}: {error.reason or error}"
+            trouble = f"no TLS connection to {address}:{port}: {why_not(error)}"
         except ProtocolError as error:
             raise Refused(f"{address}:{port}: {error}") from None
         except (OSError, TimeoutError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minga.errors import ConfigError
 
-__all__ = ["AUTHORITY_FILE", "CERTIFICATE_FILE", "KEY_FILE", "Tls", "load_tls"]
+__all__ = ["AUTHORITY_FILE", "CERTIFICATE_FILE", "KEY_FILE", "Tls", "load_tls", "why_not"]
 
 AUTHORITY_FILE = "authority.pem"
 CERTIFICATE_FILE = "node.pem"
@@ -58,3 +58,22 @@ def load_tls(directory: str | Path) -> Tls:
     server, client = contexts
     client.check_hostname = True
     return Tls(server, client)
+
+
+def why_not(error: ssl.SSLError) -> str:
+    """Why there is no TLS connection, with what to do where that is clear."""
+    reason = error.reason or str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        words = error.verify_message.strip().rstrip(".")
+        return f"{reason}: the other side's certificate is not accepted here ({words}); {_remedy(words)}"
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return f"{reason}: the other side does not accept the certificate of this one; {_remedy(reason)}"
+    return reason
+
+
+def _remedy(words: str) -> str:
+    if "EXPIRED" in words.upper() or "not yet valid" in words:
+        return "make a new one with `minga cert`, and look at the clocks of both machines"
+    if "mismatch" in words:
+        return "make one for the address that others connect to: `minga cert DIR --for ADDRESS`"
+    return "both need certificates of one authority, made by `minga cert` in one directory"
