@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.progress import Progress
 
 from minga.cli.simulate import parse_change, profile_for
 from minga.comm.simulated import Change
@@ -206,10 +207,21 @@ def test_hundreds_of_nodes_for_people(minga: Minga, profile: Path, monkeypatch: 
     assert 0 < looks < 200
 
 
-def test_a_plan_has_an_order_reasons_and_a_command(minga: Minga, profile: Path) -> None:
+def test_a_plan_has_an_order_reasons_and_a_command(
+    minga: Minga, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[float, float]] = []
+    update = Progress.update
+
+    def noted(bar: Progress, task: Any, **values: Any) -> None:
+        shown.append((values["completed"], values["total"]))
+        update(bar, task, **values)
+
+    monkeypatch.setattr(Progress, "update", noted)
     done = minga("plan", "digits", "-n", "2", "--bandwidth", "10mbit", "--profile", str(profile))
     assert done.returncode == 0, done.stderr
     assert "run it: minga train digits --nodes 2 --strategy" in done.stdout
+    assert shown == [(number, shown[0][1]) for number in range(len(shown))] and len(shown) > 50, "a bar that goes on"
     result = json.loads(minga("plan", "digits", "-n", "2", "--profile", str(profile), "--json").stdout)
     assert result["candidates"][0]["seconds"] <= result["candidates"][-1]["seconds"]
     assert all(each["why"] for each in result["candidates"])

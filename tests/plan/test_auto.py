@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from minga.errors import ProtocolError
 from minga.memory import Memory
 from minga.network import Network
 from minga.plan.auto import Auto
+from minga.plan.cluster import PlannedCluster
+from minga.plan.planner import Plan, plan
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation
@@ -109,6 +112,29 @@ def test_a_link_that_becomes_slow_is_followed(profile: Profile, nodes: int) -> N
     plans = plans_of(simulation)
     assert plans[0]["strategy"] != "adaptive", "nothing had to change"
     assert len(plans) >= 2 and plans[-1]["strategy"] == "adaptive"
+
+
+def test_auto_plans_with_what_there_is(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time, where it is known: its own steps, the others' speeds, links, and what codecs take."""
+    seen: list[tuple[Profile, PlannedCluster]] = []
+
+    def noted(own: Profile, cluster: PlannedCluster, **options: Any) -> Plan:
+        seen.append((own, cluster))
+        return plan(own, cluster, **options)
+
+    monkeypatch.setattr("minga.plan.auto.plan", noted)
+    wires = wires_of(Network(bandwidth="80mbit", delay="5ms"), 2, Carrier(initial_window=1 << 30))  # type: ignore[arg-type]
+    simulation = Simulation(experiment_of(12), profile, wires, mode="sizes")
+    simulation.world.hosts[1].speed = 0.5
+    simulation.run()
+    ((own, cluster),) = seen
+    assert own.compute[0].seconds == pytest.approx(profile.compute_of(10).seconds, rel=0.05)
+    assert own.update_seconds == pytest.approx(profile.update_seconds, rel=0.05)
+    assert own.layers[0].ready == 1.0 and own.layers[-1].ready < 0.5, "backward goes from the last layer to the first"
+    assert own.codecs["int8"] == profile.codecs["int8"]
+    assert cluster.speeds == pytest.approx((1.0, 0.5), rel=0.05)
+    assert cluster.wires(2).cables[1].up == pytest.approx(1e7, rel=0.15)
+    assert cluster.delays[0][1] == pytest.approx(0.005, rel=0.1)
 
 
 def test_replicas_agree_at_the_end_and_have_learnt(profile: Profile) -> None:

@@ -323,6 +323,16 @@ def test_progress_counts_all_candidates() -> None:
     assert told == [(done, of) for done in range(of + 1)] and of > 50
 
 
+@pytest.mark.slow
+def test_two_hundred_candidates_on_sixteen_nodes_are_priced_in_a_minute() -> None:
+    """Of this process's own time, since others may have the machine as well."""
+    began = time.process_time()
+    found = plan(PROFILE, cluster(16, bandwidth="100mbit", delay="10ms"))
+    assert time.process_time() - began < 60
+    assert found.left_out == {} and len(found.ranked) >= 200
+    assert {each.candidate.nodes for each in found.ranked} >= {1, 2, 4, 8, 16}
+
+
 def test_an_order_for_many_nodes_is_found_in_time() -> None:
     chance = random.Random(1)
     delays = tuple(tuple(0.0 if a == b else chance.uniform(0.001, 0.1) for b in range(64)) for a in range(64))

@@ -57,6 +57,16 @@ def test_machines_with_nothing_but_servers_are_paid_for() -> None:
     assert beside.cost_per_epoch == pytest.approx(2 * beside.epoch_seconds)
 
 
+def test_what_servers_work_takes_energy() -> None:
+    """A server that updates for 50 ms, and two workers who compute for 20 ms and wait for it."""
+    machines = PlannedCluster(nodes=3, carrier=FREE, idle_watts=0.0, core_watts=100.0)
+    slow = dataclasses.replace(PROFILE, update_seconds=0.05)
+    apart = price(candidate("ps:mode=sync,servers=1,placement=own", 2), slow, machines, varied=False)
+    assert apart.step_seconds == pytest.approx(0.07, rel=0.05)
+    watts = 100.0 * (2 * 0.02 + 0.05) / apart.step_seconds
+    assert apart.joules_per_epoch == pytest.approx(watts * apart.epoch_seconds, rel=0.1)
+
+
 def test_answers_of_servers_are_bytes_too() -> None:
     apart = price(candidate("ps:mode=sync,servers=1,placement=own", 2), PROFILE, PlannedCluster(nodes=3), varied=False)
     # Two gradients there and two times the parameters back; and some words.

@@ -77,7 +77,8 @@ def price(
             evaluate_every=0,
         ),
     )
-    ranks = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied).run()
+    simulation = simulation_of(candidate, experiment, profile, cluster, mode="sizes", varied=varied)
+    ranks = simulation.run()
     first = max(1, steps_in_all // _periods(candidate)) - 1
     workers = ranks[: candidate.nodes]
     # A few steps may be luckier than most: what chance gave them is taken back, so that all candidates have the same.
@@ -100,7 +101,10 @@ def price(
     # The last step of an epoch has what is left, and takes as long as any other.
     epoch = math.ceil(profile.samples / together) * together / rate
     hosts = experiment.hosts
-    watts = hosts * cluster.idle_watts + candidate.nodes * busy * cluster.core_watts
+    # Hosts beyond the workers' have nothing but servers, which work too.
+    whole = max(rank.seconds for rank in ranks)
+    serving = sum(min(1.0, host.worked / whole) for host in simulation.world.hosts[candidate.nodes :])
+    watts = hosts * cluster.idle_watts + (candidate.nodes * busy + serving) * cluster.core_watts
     compute = profile.compute_of(candidate.batch).seconds + profile.update_seconds
     return Price(
         candidate=candidate,
