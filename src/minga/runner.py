@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from minga.checkpoints.files import Manifest
 from minga.checkpoints.history import rewind_events
 from minga.checkpoints.resume import find_last_good, next_session, set_later_aside
 from minga.errors import ConfigError, unknown
@@ -72,11 +73,23 @@ def go_on(
         raise ConfigError("checkpoints are turned off: a run that goes on needs them")
     with alone_in(directory):
         checkpoint = find_last_good(directory)
+        _check_end(experiment, checkpoint.manifest(0))
         set_later_aside(directory, checkpoint)
         rewind_events(directory, checkpoint)
         if experiment != before:
             (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
         return _train(experiment, directory, view or View(), resume=checkpoint.name, listening=listening)
+
+
+def _check_end(experiment: Experiment, reached: Manifest) -> None:
+    """`ConfigError` if training should end before where it is already: nothing would be trained, and all seem well."""
+    training = experiment.training
+    if training.steps is not None and reached.step > training.steps:
+        raise ConfigError(f"the run has come to step {reached.step} already; --steps {training.steps} lies before that")
+    if training.epochs is not None and (reached.epoch, reached.offset) > (training.epochs, 0):
+        raise ConfigError(
+            f"the run is in epoch {reached.epoch + 1} already; --epochs {training.epochs} lies before that"
+        )
 
 
 def _train(

@@ -121,6 +121,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     stopped_at = max(event["step"] for event in read_events(view.run / "events" / "rank-0.jsonl") if "step" in event)
     assert 20 <= stopped_at < 200
     monkeypatch.setenv("SLOW_SECONDS", "0")
+    with pytest.raises(ConfigError, match=r"has come to step \d+ already; --steps 10 lies before that"):
+        go_on(view.run, dataclasses.replace(experiment, training=Training(steps=10)))
     summary = go_on(view.run)
     assert torch.equal(model_of(view.run), never[0].parameters)
     steps = [event["step"] for event in read_events(view.run / "events" / "rank-0.jsonl") if event["event"] == "step"]
