@@ -87,9 +87,7 @@ def _check_end(experiment: Experiment, reached: Manifest) -> None:
     if training.steps is not None and reached.step > training.steps:
         raise ConfigError(f"the run has come to step {reached.step} already; --steps {training.steps} lies before that")
     if training.epochs is not None and (reached.epoch, reached.offset) > (training.epochs, 0):
-        raise ConfigError(
-            f"the run is in epoch {reached.epoch + 1} already; --epochs {training.epochs} lies before that"
-        )
+        raise ConfigError(f"the run is in epoch {reached.epoch + 1} already; --epochs {training.epochs} lies before it")
 
 
 def _train(

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from minga import Cluster, Experiment, Training
 from minga.checkpoints.files import list_checkpoints
-from minga.errors import RankFailed, RunError, RunStopped
+from minga.errors import ConfigError, RankFailed, RunError, RunStopped
 from minga.experiment import Checkpoints, load
 from minga.measure.events import read_events
 from minga.report.live import View
