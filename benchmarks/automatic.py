@@ -72,7 +72,7 @@ def chosen(options: argparse.Namespace) -> list[dict[str, Any]]:
     for turn, (seed, bandwidth) in enumerate(track(sittings, console=Console(stderr=True))):
         for name in contest.rotated([AUTO, *FIXED], turn):
             # What exchanges whole gradients takes many minutes where it can't be the best.
-            hopeless = bandwidth < 100 and name in ("ring", "ring:codec=half")
+            hopeless = bandwidth <= 100 and name in ("ring", "ring:codec=half")
             if not hopeless and cell(name, bandwidth, seed) not in kept:
                 kept.keep(cell(name, bandwidth, seed), contest.measure(cell(name, bandwidth, seed)), None)
     rows = []

@@ -69,6 +69,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--without-ddp", action="store_true", help="leave out DDP and its hook")
     parser.add_argument("--four-nodes", action="store_true", help="only: bytes of four nodes on the slowest network")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
+    parser.add_argument("--measured", action="store_true", help="measure nothing more: rows of what there is")
     parser.add_argument("--draw", action="store_true", help="only the figures, from the result file")
     options = parser.parse_args()
     options.bandwidths = options.bandwidths or ([10.0] if options.quick else BANDWIDTHS)
@@ -86,7 +87,8 @@ def two_nodes(
     options: argparse.Namespace, problems: Sequence[Problem], kept: Kept, folder: Path
 ) -> list[dict[str, Any]]:
     """Measure what is not measured yet, and write the rows down after every sitting."""
-    sittings = [left for left in ([cell for cell in s if cell not in kept] for s in plan(options, problems)) if left]
+    planned = [] if options.measured else plan(options, problems)
+    sittings = [left for left in ([cell for cell in s if cell not in kept] for s in planned) if left]
     rows = rows_of(options, problems, kept)
     last: tuple[Cell, Outcome] | None = None
     with _progress() as progress:
@@ -104,7 +106,8 @@ def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[l
         for problem in problems:
             names = [name for name in options.contestants if name not in (DDP, POWERSGD)]
             ours = [cell_of(problem, name, bandwidth, seed) for bandwidth in options.bandwidths for name in names]
-            ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed))
+            if seed == options.seeds[0]:  # what this machine can do at all
+                ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed))
             yield from (ours[at : at + options.together] for at in range(0, len(ours), options.together))
             theirs = [name for name in (DDP, POWERSGD) if name in options.contestants and seed in options.seeds_of_ddp]
             networks = options.bandwidths + [FULL_BANDWIDTH] * (FULL_BANDWIDTH not in options.bandwidths)
