@@ -344,6 +344,24 @@ def test_rates_are_afterwards_as_they_were(kind: str) -> None:
     assert [group["lr"] for group in optimizer._optimizer.param_groups] == model.rates
 
 
+def adamw(params: Any, lr: float) -> Optimizer:
+    return torch.optim.AdamW(params, lr=lr, weight_decay=0.2)
+
+
+@pytest.mark.parametrize("kind", ["whole", "in_place"])
+def test_decay_beside_gradients_has_a_factor_of_its_own(kind: str) -> None:
+    """Without gradients Adam's step is none, and what is left is the decay."""
+    model = Model(adamw)
+    before = model.parameters.clone()
+    model.gradients.fill_(0.0)
+    optimizer = getattr(model, kind)()
+    optimizer.step([0.5, 0.25], scale=3.0, decay=0.1)
+    for group, place in zip(GROUPS, model.layout.places, strict=True):
+        own = slice(place.start, place.stop)
+        assert_same(model.parameters[own], before[own] * (1 - 0.1 * (0.5, 0.25)[group] * 0.2))
+    assert {group["weight_decay"] for group in optimizer._optimizer.param_groups} == {0.2}
+
+
 def test_a_copy_follows_settings_that_change_on_the_way() -> None:
     model, reference = Model(ELEMENTWISE["sgd"]), Model(ELEMENTWISE["sgd"])
     optimizer = model.whole()

@@ -163,11 +163,11 @@ class Replica:
         with self.spans.span("update"):
             self._apply(scale, good=all_finite(self.gradients))
 
-    def _apply(self, scale: float, *, good: bool) -> None:
+    def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
         self.applied = self.step  # also where there is nothing to apply: the step is over
         self.skipped = not good
         if good:
-            self._whole.step(self.learning_rates, scale)
+            self._whole.step(self.learning_rates, scale, decay)
 
     def update_alone(self) -> None:
         """Apply this rank's own gradients; later the outcome is averaged with that of `peers` others.
@@ -175,7 +175,8 @@ class Replica:
         Adam and its relatives divide by the size of gradients, noise included, and that of a rank alone has more of it
         than the mean of all: its steps would be too short by the square root of their number, once they are averaged
         (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
-        as with gradients that are averaged in every step. SGD has no such trouble.
+        as with gradients that are averaged in every step; weight decay that goes beside gradients is not. SGD has no
+        such trouble.
         """
         if not self.fill:  # momentum alone should not move a replica that had no samples
             self.applied = self.step
@@ -183,7 +184,7 @@ class Replica:
         with self.spans.span("update"):
             # These gradients were looked at already, unless neighbours have averaged theirs with them since.
             good = all_finite(self.gradients) if self.buckets else self.bad is None
-            self._apply(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0, good=good)
+            self._apply(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0, good=good, decay=1.0)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""

@@ -107,7 +107,7 @@ class Shard:
         by the size of the gradients and so already take smaller steps where these are noisier (Malladi et al.,
         arXiv:2205.10287).
         """
-        self._optimizer.step(self.learning_rates, self._optimizer.scale_of_share(share))
+        self._optimizer.step(self.learning_rates, self._optimizer.scale_of_share(share), decay=share)
 
     def optimizer_state(self) -> list[Piece]:
         return self._optimizer.state()

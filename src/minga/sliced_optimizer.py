@@ -131,20 +131,25 @@ class SlicedOptimizer:
             runs.append(_Run(group, low, high, parameter))
         return cls(template, _clone(template, runs), runs)
 
-    def step(self, learning_rates: Sequence[float], scale: float = 1.0) -> None:
-        """One update with the gradients as they are; `learning_rates` has one value per parameter group."""
+    def step(self, learning_rates: Sequence[float], scale: float = 1.0, decay: float | None = None) -> None:
+        """One update with the gradients as they are; `learning_rates` has one value per parameter group.
+
+        Steps are multiplied by `scale`, and weight decay that goes beside gradients (AdamW's) by `decay`, if given.
+        """
         groups = self._optimizer.param_groups
         self._take_changed_options()
-        usual = [group["lr"] for group in groups]
+        usual = [{name: group[name] for name in ("lr", "weight_decay") if name in group} for group in groups]
         for group, rate in zip(groups, learning_rates, strict=True):
             group["lr"] = rate * scale
+            if decay is not None and group.get("decoupled_weight_decay"):
+                group["weight_decay"] *= decay / scale  # torch multiplies it by the learning rate
         try:
             self._optimizer.step()
             if not unheard():
                 tell("update", None, sum(run.stop - run.start for run in self._runs))
         finally:
-            for group, rate in zip(groups, usual, strict=True):
-                group["lr"] = rate
+            for group, before in zip(groups, usual, strict=True):
+                group.update(before)
 
     def _take_changed_options(self) -> None:
         """What somebody set in the template's groups; not what the optimizer itself keeps in its own."""

@@ -56,7 +56,7 @@ class SizedReplica(Replica):
     def _look_at(self, places: Sequence[Any], gradients: Tensor) -> None:
         """There is nothing to see."""
 
-    def _apply(self, scale: float, *, good: bool) -> None:
+    def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
         self.applied, self.skipped = self.step, False
         tell("update", None, self.layout.length)
 
@@ -91,7 +91,7 @@ class _SizedOptimizer(SlicedOptimizer):
         super().__init__(template, template, [])
         self._elements = elements
 
-    def step(self, learning_rates: Sequence[float], scale: float = 1.0) -> None:
+    def step(self, learning_rates: Sequence[float], scale: float = 1.0, decay: float | None = None) -> None:
         tell("update", None, self._elements)
 
     def state(self) -> list[Piece]:
