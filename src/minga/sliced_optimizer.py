@@ -138,7 +138,9 @@ class SlicedOptimizer:
         """
         groups = self._optimizer.param_groups
         self._take_changed_options()
-        usual = [{name: group[name] for name in ("lr", "weight_decay") if name in group} for group in groups]
+        usual: list[dict[str, Any]] = [
+            {name: group[name] for name in ("lr", "weight_decay") if name in group} for group in groups
+        ]
         for group, rate in zip(groups, learning_rates, strict=True):
             group["lr"] = rate * scale
             if decay is not None and group.get("decoupled_weight_decay"):
