@@ -373,6 +373,7 @@ def test_a_rank_that_is_killed_before_it_has_begun_is_started_again(tmp_path: Pa
     assert not running.events("regrouped")  # all three from the beginning to the end
 
 
+@pytest.mark.slow
 def test_a_run_whose_ranks_die_again_and_again_before_it_has_begun_ends_soon(tmp_path: Path) -> None:
     (tmp_path / "dying").write_text("100")
     running = Running(tmp_path, "ring", nodes=2)
