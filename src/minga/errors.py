@@ -6,6 +6,7 @@
     │   ├── WorkloadError            the model, the file it comes from, the loss
     │   └── DataError                a data set that is missing or damaged
     └── RunError (RuntimeError)      the run was fine on paper and failed on the way
+        ├── DownloadFailed           a connection broke off too often; what has come is kept
         ├── DivergedError            too many steps in a row with numbers that are none
         ├── CheckpointError          no checkpoint can be gone on from
         ├── RunStopped               somebody asked the run to stop; it can go on later
@@ -37,6 +38,7 @@ __all__ = [
     "DataError",
     "Deadlock",
     "DivergedError",
+    "DownloadFailed",
     "LabError",
     "LeftBehind",
     "MingaError",
@@ -79,6 +81,10 @@ class DataError(UsageError):
 
 class RunError(MingaError, RuntimeError):
     """The run failed on the way."""
+
+
+class DownloadFailed(RunError):
+    """A connection broke off too often; what has come so far is kept, and the same command goes on from there."""
 
 
 class DivergedError(RunError):

@@ -73,7 +73,10 @@ CpuOption = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Decides initial parameters, data order, dropout.")]
 DataOption = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Directory with data sets; default: environment variable MINGA_DATA.")
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."
+    ),
 ]
 RunsOption = Annotated[str | None, typer.Option(metavar="DIR", help="Where run directories go; default: runs")]
 SetOption = Annotated[

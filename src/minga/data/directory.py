@@ -1,31 +1,66 @@
-"""Where data sets lie: `--data DIR`, or the environment variable MINGA_DATA."""
+"""Where data sets lie: `--data DIR`, or the environment variable MINGA_DATA, or a folder of this user.
+
+data_directory(None)                                           # ~/.local/share/minga/data
+dataset_directory("mnist", None, needs=["train-images-idx3-ubyte"])
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from minga.data.sources import known_datasets
 from minga.errors import DataError
 
-__all__ = ["dataset_directory"]
+__all__ = ["data_directory", "dataset_directory", "lies_here"]
+
+
+def data_directory(given: Path | None) -> Path:
+    """Where data sets are fetched to and looked for: what is given, what MINGA_DATA says, or this user's own."""
+    told = os.environ.get("MINGA_DATA")
+    if given is not None:
+        return given.expanduser()
+    return Path(told).expanduser() if told else _of_this_user()
 
 
 def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path:
-    """The directory of one data set, or an error that says what to put where."""
-    told = os.environ.get("MINGA_DATA")
-    chosen = data if data is not None else Path(told).expanduser() if told else None
-    if chosen is None:
+    """The directory of one data set (by its folder's name), or an error that says how to get it."""
+    chosen = data_directory(data)
+    own = data is None and not os.environ.get("MINGA_DATA")
+    directory = chosen / name
+    missing = [file for file in needs if lies_here(directory / file) is None]
+    if not missing:
+        return directory
+    fetch = _how_to_fetch(name, None if own else data)
+    if own and not directory.is_dir():
         raise DataError(
-            f"{name} is not part of Minga and no data directory is given. Put its files ({', '.join(needs)}) into "
+            f"{name} is not part of Minga and is not here yet. {fetch}Or put its files ({', '.join(needs)}) into "
             f"DIR/{name}/ and give --data DIR, or set MINGA_DATA=DIR. To try Minga without data: minga train digits"
         )
     if not chosen.is_dir():
-        raise DataError(f"the data directory {chosen} does not exist; give another with --data DIR or MINGA_DATA")
-    directory = chosen / name
-    missing = [file for file in needs if not ((directory / file).is_file() or (directory / f"{file}.gz").is_file())]
-    if missing:
         raise DataError(
-            f"{directory} lacks {', '.join(missing)} (plain or .gz). Put the data set's original files there, "
-            "or give another directory with --data DIR or MINGA_DATA"
+            f"the data directory {chosen} does not exist; give another with --data DIR or MINGA_DATA. {fetch}".rstrip()
         )
-    return directory
+    raise DataError(
+        f"{directory} lacks {', '.join(missing)} (plain or .gz). {fetch}Put the data set's original files there, "
+        "or give another directory with --data DIR or MINGA_DATA"
+    )
+
+
+def lies_here(path: Path) -> Path | None:
+    """The file itself, or the same with `.gz` behind it; None if neither is there."""
+    for candidate in (path, path.with_name(f"{path.name}.gz")):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _how_to_fetch(folder: str, data: Path | None) -> str:
+    name = next((each.name for each in known_datasets().values() if each.folder == folder), None)
+    where = f" --data {data}" if data is not None else ""
+    return "" if name is None else f"Fetch it: minga data fetch {name}{where}. "
+
+
+def _of_this_user() -> Path:
+    told = os.environ.get("XDG_DATA_HOME")
+    return (Path(told) if told else Path.home() / ".local" / "share") / "minga" / "data"

@@ -1,0 +1,189 @@
+"""`minga data`: data sets listed, fetched, verified, prepared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from minga.cli.options import JsonOption
+from minga.errors import DataError
+
+if TYPE_CHECKING:
+    from minga.data.fetching.verify import Finding
+    from minga.data.sources import KnownDataset
+
+__all__ = ["register"]
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
+]
+
+
+def register(application: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Data sets: which there are, fetching, verifying, preparing them.")
+    group.command("list")(list_datasets)
+    group.command("fetch", no_args_is_help=True)(fetch)
+    group.command("verify", no_args_is_help=True)(verify)
+    application.add_typer(group, name="data")
+
+
+def list_datasets(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """List the data sets that Minga knows: what they are, whose, whether they are here, what trains on them.
+
+    Example:
+
+      minga data list
+    """
+    from minga.data.directory import data_directory
+    from minga.data.fetching.verify import is_here
+    from minga.data.sources import known_datasets
+
+    place = data_directory(data)
+    listed = [
+        {
+            "name": dataset.name,
+            "what": dataset.title,
+            "bytes": dataset.bytes,
+            "licence": dataset.licence,
+            "citation": dataset.citation,
+            "homepage": dataset.homepage,
+            "note": dataset.note,
+            "here": is_here(dataset, place),
+            "folder": str(place / dataset.folder),
+            "workloads": _workloads(dataset),
+        }
+        for dataset in known_datasets().values()
+    ]
+    if as_json:
+        print(json.dumps({"data": str(place), "datasets": listed}))
+        return
+    _print_list(listed, place)
+
+
+def fetch(
+    name: Annotated[str, typer.Argument(help="A data set of 'minga data list'.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Take it from this folder or archive instead of the network."),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="With --from: link to its files instead of copying.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what training does without, such as photographs behind features.")
+    ] = False,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a data set here, from where it is published, or from a folder without a network.
+
+    A download that broke off goes on where it was. Each file is checked before it gets its name.
+
+    Examples:
+
+      minga data fetch mnist
+
+      minga data fetch flickr8k --from /media/stick --data DIR
+    """
+    from minga.cli.bars import bars
+    from minga.data.directory import data_directory
+    from minga.data.fetching.fetch import fetch as bring
+    from minga.data.sources import known_dataset
+
+    dataset, place = known_dataset(name), data_directory(data)
+    if link and source is None:
+        raise DataError("--link needs --from DIR: there is nothing to link to in a download")
+    console = Console(highlight=False, stderr=as_json)
+    if not as_json:
+        console.print(f"[bold]{dataset.name}[/]: {escape(dataset.title)}\nlicence: {escape(dataset.licence)}")
+        console.print(f"cite: {escape(dataset.citation)}")
+        if dataset.note:
+            console.print(f"note: {escape(dataset.note)}")
+    brought = bring(
+        dataset,
+        place,
+        source=source.expanduser() if source is not None else None,
+        link=link,
+        everything=everything,
+        progress=bars(quiet=as_json),
+    )
+    if as_json:
+        files = [{"name": each.name, "state": each.state, "path": str(each.path)} for each in brought]
+        print(json.dumps({"name": dataset.name, "licence": dataset.licence, "files": files}))
+        return
+    for each in brought:
+        console.print(f"{each.state:>8}  {escape(str(each.path))}", soft_wrap=True)
+    workloads = _workloads(dataset)
+    if workloads:
+        console.print(f"Train on it: minga train {workloads[0]}{f' --data {place}' if data is not None else ''}")
+
+
+def verify(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A data set, or the folder of a prepared set.")],
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all of a data set and compare checksums. Exit code 1 if something is damaged or missing.
+
+    Example:
+
+      minga data verify mnist
+    """
+    from minga.cli.bars import bars
+    from minga.data.directory import data_directory
+    from minga.data.fetching.verify import verify as examine
+    from minga.data.sources import known_dataset
+
+    dataset, place = known_dataset(name), data_directory(data)
+    findings = examine(dataset, place, progress=bars(quiet=as_json))
+    _tell_findings(name, findings, f"minga data fetch {dataset.name}", as_json=as_json)
+
+
+def _tell_findings(name: str, findings: list[Finding], remedy: str, *, as_json: bool) -> None:
+    wrong = [each for each in findings if each.wrong]
+    if as_json:
+        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in findings]
+        print(json.dumps({"name": name, "whole": not wrong, "findings": listed}))
+    else:
+        console = Console(highlight=False)
+        for each in findings:
+            color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
+            problem = f": {escape(each.problem)}" if each.problem else ""
+            console.print(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}", soft_wrap=True)
+        console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else f"{name} is whole", soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _workloads(dataset: KnownDataset) -> list[str]:
+    """Names of built-in workloads that train on it."""
+    from fnmatch import fnmatch
+
+    from minga.workloads import WORKLOADS
+
+    return [name for name in WORKLOADS if any(fnmatch(name, pattern) for pattern in dataset.workloads)]
+
+
+def _print_list(listed: list[dict[str, Any]], place: Path) -> None:
+    from minga.report.numbers import size
+
+    table = Table()
+    for column in ("name", "what", "size", "licence", "here", "workloads"):
+        table.add_column(column, justify="right" if column == "size" else "left", no_wrap=column in ("name", "size"))
+    for entry in listed:
+        table.add_row(
+            escape(entry["name"]),
+            escape(entry["what"]),
+            size(entry["bytes"]) if entry["bytes"] else "unknown",
+            escape(entry["licence"]),
+            "[green]yes[/]" if entry["here"] else "no",
+            escape(", ".join(entry["workloads"])),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"They lie in {place}. Get one: minga data fetch NAME [--from DIR]", soft_wrap=True)

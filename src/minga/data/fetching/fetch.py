@@ -1,0 +1,192 @@
+"""A known data set brought into the data directory, from where it is published or from a folder of this machine.
+
+fetch(known_dataset("mnist"), data_directory(None))
+fetch(known_dataset("mnist"), Path("data"), source=Path("/mnt/stick"))       # without a network
+
+What is here already and whole is left alone; each file gets its name only when it is complete and has its checksum.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minga.data.directory import lies_here
+from minga.data.fetching.digests import check_file
+from minga.data.fetching.download import Patience, download
+from minga.data.fetching.local import bring_file, bring_folder, find_archive, find_file, find_folder
+from minga.data.fetching.record import files_in, note_down, noted
+from minga.data.fetching.unpack import take_members, unpack
+from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.sources import KnownArchive, KnownDataset, KnownFile
+from minga.errors import DataError
+
+__all__ = ["Brought", "fetch"]
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What became of one file or folder."""
+
+    name: str
+    state: str
+    """"here" (it was already), "fetched", or "left out" (optional, and not published)."""
+    path: Path
+
+
+def fetch(
+    dataset: KnownDataset,
+    data: Path,
+    *,
+    source: Path | None = None,
+    link: bool = False,
+    everything: bool = False,
+    progress: Progress = NO_PROGRESS,
+    patience: Patience | None = None,
+) -> list[Brought]:
+    """Bring what is missing or damaged. `source`: only from there; `everything`: what training does without, too."""
+    if source is not None and not source.exists():
+        raise DataError(f"--from {source}: there is no such folder or file")
+    fetching = _Fetching(dataset, data / dataset.folder, source, link, progress, patience)
+    brought = []
+    for file in dataset.files:
+        if file.archive is None:
+            brought.append(fetching.file(file, wanted=everything or not file.optional))
+    for archive in dataset.archives:
+        wanted = everything or not archive.optional
+        members = [file for file in dataset.files if file.archive == archive.name]
+        if archive.into is not None:
+            brought.append(fetching.whole_archive(archive, wanted=wanted))
+        elif members:
+            brought += fetching.members(archive, members)
+    return brought
+
+
+@dataclass(frozen=True)
+class _Fetching:
+    dataset: KnownDataset
+    folder: Path
+    source: Path | None
+    link: bool
+    progress: Progress
+    patience: Patience | None
+
+    def file(self, file: KnownFile, *, wanted: bool) -> Brought:
+        if (here := self._whole(file)) is not None:
+            return Brought(file.name, "here", here)
+        if self.source is not None:
+            found = find_file(self.source, self.dataset, file.name)
+            if found is not None:
+                return self._copied(file, found)
+            if wanted:
+                raise self._not_there([file.name])
+        elif wanted and file.url is not None:
+            packed = file.url.endswith(".gz") and not file.name.endswith(".gz")
+            target = self.folder / (f"{file.name}.gz" if packed else file.name)
+            self._download(file.url, target, file, packed=packed)
+            return self._noted(file, target, file.url)
+        elif wanted and not file.optional:
+            raise DataError(f"{file.name} is not published; bring it with --from DIR. {self.dataset.note}".rstrip())
+        return Brought(file.name, "left out", self.folder / file.name)
+
+    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[Brought]:
+        brought = [Brought(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
+        missing = [file for file in files if file.name not in {each.name for each in brought}]
+        packed: Path | None = None
+        if self.source is not None:
+            found = {file: find_file(self.source, self.dataset, file.name) for file in missing}
+            brought += [self._copied(file, path) for file, path in found.items() if path is not None]
+            missing = [file for file, path in found.items() if path is None]
+            packed = find_archive(self.source, archive)
+            if missing and packed is None:
+                raise self._not_there([*(file.name for file in missing), archive.name])
+        if not missing:
+            return brought
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if packed is None:
+            packed = self.folder / archive.name
+            self._download(archive.url, packed, archive, packed=False)
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=self.folder) as name:
+            temporary = {file.name: Path(name) / file.name for file in missing}
+            there = take_members(packed, temporary)
+            for file in missing:
+                if file.name not in there:
+                    raise DataError(f"{packed} has no {file.name}; is it the right archive?")
+                self._refuse_damaged(file, temporary[file.name], packed=False)
+                target = self.folder / file.name
+                temporary[file.name].replace(target)
+                brought.append(self._noted(file, target, archive.url if self.source is None else str(packed)))
+        if self.source is None:
+            packed.unlink()
+        return brought
+
+    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> Brought:
+        assert archive.into is not None
+        target = self.folder / archive.into
+        if target.is_dir() and any(name.startswith(f"{archive.into}/") for name in noted(self.folder)):
+            return Brought(archive.into, "here", target)
+        origin = archive.url
+        if self.source is not None:
+            packed = find_archive(self.source, archive)
+            folder = find_folder(self.source, self.dataset, archive) if packed is None else None
+            if packed is not None:
+                self._refuse_damaged(archive, packed, packed=False)
+                unpack(packed, target, progress=self.progress)
+            elif folder is not None and wanted:
+                bring_folder(folder, target, link=self.link)
+            elif wanted:
+                raise self._not_there([archive.name, f"a folder {archive.into}"])
+            else:
+                return Brought(archive.into, "left out", target)
+            origin = str(packed or folder)
+        elif wanted:
+            downloaded = self.folder / archive.name
+            self._download(archive.url, downloaded, archive, packed=False)
+            unpack(downloaded, target, progress=self.progress)
+            downloaded.unlink()
+        else:
+            return Brought(archive.into, "left out", target)
+        paths = list(files_in(target))
+        with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
+            note_down(self.folder, paths, origin=origin, advance=advance)
+        return Brought(archive.into, "fetched", target)
+
+    def _whole(self, file: KnownFile) -> Path | None:
+        """Where it lies, if it does and is not damaged."""
+        here = lies_here(self.folder / file.name)
+        return here if here is not None and check_file(here, file) is None else None
+
+    def _copied(self, file: KnownFile, found: Path) -> Brought:
+        packed = found.name == f"{file.name}.gz"
+        self._refuse_damaged(file, found, packed=packed)
+        target = self.folder / (f"{file.name}.gz" if packed else file.name)
+        if not (target.exists() and target.samefile(found)):
+            bring_file(found, target, link=self.link)
+        other = self.folder / (file.name if packed else f"{file.name}.gz")
+        other.unlink(missing_ok=True)  # one that was damaged, or it would not have been brought
+        return self._noted(file, target, str(found))
+
+    def _noted(self, file: KnownFile, target: Path, origin: str) -> Brought:
+        note_down(self.folder, [target], origin=origin)
+        return Brought(file.name, "fetched", target)
+
+    def _download(self, url: str, target: Path, known: KnownFile | KnownArchive, *, packed: bool) -> None:
+        download(
+            url,
+            target,
+            check=lambda path: check_file(path, known, packed=packed),
+            progress=self.progress,
+            patience=self.patience,
+        )
+
+    def _refuse_damaged(self, known: KnownFile | KnownArchive, path: Path, *, packed: bool) -> None:
+        if (problem := check_file(path, known, packed=packed)) is not None:
+            raise DataError(f"{path} is not the {known.name} of {self.dataset.name}: {problem}")
+
+    def _not_there(self, names: Sequence[str]) -> DataError:
+        return DataError(
+            f"{self.source} has no {' and no '.join(names)}, which {self.dataset.name} needs; leave --from out to "
+            f"download it, or see {self.dataset.homepage}"
+        )

@@ -1,0 +1,149 @@
+"""Archives unpacked with care: nothing outside of the folder, no links, no devices, no more than they say.
+
+unpack(Path("pictures.zip"), Path("pictures"))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from minga.data.progress import NO_PROGRESS, Progress
+from minga.errors import DataError
+
+__all__ = ["is_archive", "take_members", "unpack"]
+
+_PIECE = 1 << 20
+_MOST_MEMBERS = 5_000_000
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A plain file in an archive."""
+
+    name: str
+    size: int
+    content: IO[bytes]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether it is one that can be unpacked here."""
+    return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
+
+
+def unpack(archive: Path, folder: Path, *, progress: Progress = NO_PROGRESS) -> int:
+    """Unpack all of it to a new folder, which appears when it is complete; the number of files."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
+        count, new = 0, Path(temporary) / "content"
+        new.mkdir()
+        bar = progress.task(f"unpacking {archive.name}", total=None, unit="files")
+        with _damage_told(archive), bar as advance:
+            for member in _members(archive):
+                _write(member, new / _inside(archive, member.name))
+                count += 1
+                advance(1)
+        if folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
+    return count
+
+
+def take_members(archive: Path, names: dict[str, Path]) -> set[str]:
+    """Unpack only the files with these names (whatever folder they are in); the names that were found."""
+    found: set[str] = set()
+    with _damage_told(archive):
+        for member in _members(archive):
+            name = PurePosixPath(member.name).name
+            if name in names and name not in found and "__MACOSX" not in member.name:
+                _write(member, names[name])
+                found.add(name)
+    return found
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    """Its plain files; an error for what could do harm."""
+    if zipfile.is_zipfile(archive):
+        return _of_zip(archive)
+    if tarfile.is_tarfile(archive):
+        return _of_tar(archive)
+    with archive.open("rb") as file:
+        begins = file.read(8)
+    kind = "a RAR file" if begins.startswith(b"Rar!") else "a 7z file" if begins[:2] == b"7z" else "or damaged"
+    raise DataError(
+        f"{archive.name} is no zip or tar file ({kind}); unpack it yourself and bring the folder with --from DIR"
+    )
+
+
+@contextlib.contextmanager
+def _damage_told(archive: Path) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError) as error:
+        raise DataError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+
+
+def _of_zip(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        entries = file.infolist()
+        _check_amount(archive, len(entries), sum(entry.file_size for entry in entries))
+        for entry in entries:
+            mode = entry.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"{archive.name} has {entry.filename!r}, which is no plain file; it is not unpacked")
+            if entry.flag_bits & 1:
+                raise DataError(f"{archive.name} is encrypted; unpack it yourself and bring it with --from DIR")
+            if not entry.is_dir():
+                with file.open(entry) as content:
+                    yield _Member(entry.filename, entry.file_size, content)
+
+
+def _of_tar(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive) as file:
+        for count, entry in enumerate(file, start=1):
+            _check_amount(archive, count, entry.size)
+            if entry.isdir():
+                continue
+            if not entry.isreg():
+                raise DataError(f"{archive.name} has {entry.name!r}, which is no plain file; it is not unpacked")
+            content = file.extractfile(entry)
+            assert content is not None
+            with contextlib.closing(content):
+                yield _Member(entry.name, entry.size, content)
+
+
+def _check_amount(archive: Path, members: int, nbytes: int) -> None:
+    free = shutil.disk_usage(archive.parent).free
+    if members > _MOST_MEMBERS or nbytes > free:
+        raise DataError(
+            f"{archive.name} wants to unpack {members:,} files with {nbytes:,} bytes, and the disk of {archive.parent} "
+            f"has {free:,} left"
+        )
+
+
+def _inside(archive: Path, name: str) -> Path:
+    """A member's name as a path below any folder."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or not path.parts or ":" in path.parts[0] or "\0" in name:
+        raise DataError(f"{archive.name} has a file {name!r} that would lie outside of its folder; it is not unpacked")
+    return Path(*path.parts)
+
+
+def _write(member: _Member, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    left = member.size
+    with path.open("wb") as file:
+        while piece := member.content.read(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise DataError(f"{member.name!r} is longer than its archive says; it is not unpacked")
+            file.write(piece)
