@@ -1,4 +1,4 @@
-"""`minga data`: data sets listed, fetched, verified, prepared."""
+"""`minga data`: data sets listed, fetched, verified."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def fetch(
 
 
 def verify(
-    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A data set, or the folder of a prepared set.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, as minga data list tells them.")],
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
