@@ -128,5 +128,5 @@ def known_datasets() -> dict[str, KnownDataset]:
 def known_dataset(name: str) -> KnownDataset:
     """The data set of that name."""
     if name not in known_datasets():
-        raise unknown("data set", name, known_datasets(), "Data of your own is read by a workload of your own: file.py:name.")
+        raise unknown("data set", name, known_datasets(), "For data of your own, write a workload: file.py:name.")
     return known_datasets()[name]
