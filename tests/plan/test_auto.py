@@ -133,7 +133,7 @@ def test_auto_plans_with_what_there_is(profile: Profile, monkeypatch: pytest.Mon
     assert own.layers[0].ready == 1.0 and own.layers[-1].ready < 0.5, "backward goes from the last layer to the first"
     assert dataclasses.astuple(own.codecs["int8"]) == pytest.approx(dataclasses.astuple(profile.codecs["int8"]))
     assert cluster.speeds == pytest.approx((1.0, 0.5), rel=0.05)
-    assert cluster.wires(2).cables[1].up == pytest.approx(1e7, rel=0.15)
+    assert cluster.wires(2).cables[1].up == pytest.approx(1e7, rel=0.2)  # a quick look, over a long way
     assert cluster.delays[0][1] == pytest.approx(0.005, rel=0.1)
 
 
