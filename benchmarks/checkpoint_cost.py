@@ -55,7 +55,7 @@ WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {"digits": (digits, 2
 
 def turn(trainee: Trainee, folder: Path, steps: int, *, checkpoint: bool) -> float:
     """Seconds of so many steps, with a checkpoint on the way or with none; until it is written, at least."""
-    # In the middle of a turn, and perhaps at its end: what is taken for the cost of one is rather too much than too little.
+    # In the middle of a turn, and perhaps at its end: what is taken for the cost of one is at least that.
     settings = Checkpoints(every_steps=steps // 2 if checkpoint else 1 << 40, every_seconds=0, keep=1)
     trainee.steps = trainee.replica.step + steps
     experiment = Experiment(
