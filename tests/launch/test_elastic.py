@@ -381,6 +381,7 @@ def test_a_run_whose_ranks_die_again_and_again_before_it_has_begun_ends_soon(tmp
         running.end(25)  # earlier than others give up waiting for it
 
 
+@pytest.mark.slow
 def test_who_has_lost_contact_goes_on_computing_and_writes_no_checkpoints(tmp_path: Path) -> None:
     """Those on the smaller side of a split can't reach the coordinator either."""
     running = Running(

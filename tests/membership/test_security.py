@@ -300,7 +300,13 @@ def listening(port: int) -> Iterator[str]:
 
 
 # Labels for people, and certificates, which have dates and are made by hand.
-DATED = {"membership/certificates.py", "checkpoints/writer.py", "run_directory.py", "study/directory.py"}
+DATED = {
+    "data/fetching/record.py",
+    "membership/certificates.py",
+    "checkpoints/writer.py",
+    "run_directory.py",
+    "study/directory.py",
+}
 
 
 def test_nothing_looks_at_a_clock_that_jumps_nor_reads_pickles() -> None:
