@@ -236,24 +236,6 @@ def test_in_a_pause_the_window_is_halved_and_not_forgotten() -> None:
     assert open_wide + 0.05 < long < 1.01 * first
 
 
-def test_messages_take_the_core_from_who_computes() -> None:
-    wires = wires_of(None, 2, Carrier(receive_seconds=0.25))
-    world = SimulatedWorld(wires, range(2))
-
-    def body(rank: int) -> float:
-        comm = SimulatedTransport(world, rank)
-        if rank == 0:
-            comm.sleep(0.1)
-            comm.send(torch.zeros(1), 1)
-            return 0.0
-        arrival = comm.ireceive(torch.zeros(1), 0)
-        world.work(1.0)
-        arrival.wait()
-        return comm.now()
-
-    assert world.run(body)[1] == pytest.approx(1.25)
-
-
 def test_the_same_program_runs_the_same_way_again() -> None:
     def once() -> list[Any]:
         def body(comm: Transport) -> tuple[float, list[int]]:
