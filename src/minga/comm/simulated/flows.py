@@ -225,8 +225,13 @@ class Flows:
         for pipe in pipes:
             pipe.spare, pipe.open = pipe.capacity, len(pipe.parcels)
         while parcels:
-            narrowest = min((pipe for pipe in pipes if pipe.open), key=lambda pipe: pipe.spare / pipe.open)
-            rate = max(0.0, narrowest.spare / narrowest.open)
+            pipes = [pipe for pipe in pipes if pipe.open]
+            # Written out: `min` with a key takes twice as long, and this is where large simulations spend their time.
+            narrowest, share = pipes[0], math.inf
+            for pipe in pipes:
+                if pipe.spare / pipe.open < share:
+                    narrowest, share = pipe, pipe.spare / pipe.open
+            rate = max(0.0, share)
             for parcel in [each for each in narrowest.parcels if each in parcels]:
                 del parcels[parcel]
                 for pipe in parcel.connection.pipes:
