@@ -137,6 +137,48 @@ def minga(*arguments: str, **options: object) -> subprocess.Popen[str]:
 
 
 @pytest.mark.chaos
+def test_a_terminal_that_is_closed_leaves_a_checkpoint(workload_file: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    command = ["train", f"{workload_file}:with_adam", "-n", "2", "-s", "ring", "--steps", "4000", "--runs", str(runs)]
+    # The terminal becomes the session's own, so that its end is heard of.
+    own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", own, sys.executable, "-m", "minga", *command, "--checkpoint-every", "1000000steps"],
+        env={**os.environ, "SLOW_SECONDS": "0.004"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    try:
+        wait_for(lambda: _steps_written(runs) > 10, drain=ours)
+    finally:
+        os.close(ours)
+    assert process.wait(timeout=30) == 143
+    (run,) = runs.iterdir()
+    (stopped,) = [event for event in read_events(run / "events" / "rank-1.jsonl") if event["event"] == "stopped"]
+    last = list_checkpoints(run)[-1]
+    assert last.complete and stopped["checkpoint"] == last.name
+
+
+def _steps_written(runs: Path) -> int:
+    return sum(path.read_text().count('"event": "step"') for path in runs.glob("*/events/rank-1.jsonl"))
+
+
+def wait_for(condition: Callable[[], bool], *, drain: int) -> None:
+    """Until the condition holds, reading away what is written to a terminal."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not begin to train"
+        with contextlib.suppress(BlockingIOError):
+            os.read(drain, 65536)
+        time.sleep(0.02)
+
+
+@pytest.mark.chaos
 def test_the_command_line_stops_goes_on_and_lists(workload_file: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "SLOW_SECONDS": "0.004"}
     runs = tmp_path / "runs"
