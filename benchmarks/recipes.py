@@ -50,3 +50,7 @@ def fashion_mnist_quick(data: Path | None = None) -> Workload:
 def shakespeare_quick(data: Path | None = None) -> Workload:
     # With fewer steps every model says nothing but spaces: all contestants then have exactly the same accuracy.
     return _first("shakespeare", data, 2_048, 512)
+
+
+def cifar10(data: Path | None = None) -> Workload:
+    return _first("cifar10-vgg", data, 2_000, 2_000)
