@@ -50,8 +50,26 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_one_class_is_too_few(tmp_path: Path) -> None:
     save(tmp_path / "b" / "1.png", 0)
-    with pytest.raises(DataError, match="has 1 folders with pictures"):
+    with pytest.raises(DataError, match="of 1 classes; there should be a folder for each of two or more"):
         PictureFolder.of(tmp_path, (4, 4))
+
+
+def test_no_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no folder .*nowhere"):
+        PictureFolder.of(tmp_path / "nowhere", (4, 4))
+
+
+def test_an_archive_with_masks_beside_photographs(tmp_path: Path) -> None:
+    """As the fish are published: around the classes two folders, in each class one of photographs and one of masks."""
+    for name, grey in [("Red Mullet", 10), ("Black Sea Sprat", 20)]:
+        for kind, more in [("", 100), (" GT", 0)]:
+            save(tmp_path / "Fish_Dataset" / "Fish_Dataset" / name / f"{name}{kind}" / "1.png", grey + more)
+    save(tmp_path / "__MACOSX" / "Fish_Dataset" / "._1.png", 0)
+    folder = PictureFolder.of(tmp_path, (4, 4), named="* GT")
+    assert folder.classes == ["Black Sea Sprat", "Red Mullet"] and len(folder) == 2
+    assert [round(255 * float(folder[at][0].mean())) for at in (0, 1)] == [20, 10]
+    everything = PictureFolder.of(tmp_path, (4, 4))
+    assert everything.classes == folder.classes and len(everything) == 4
 
 
 def test_every_class_is_divided_in_the_same_proportions() -> None:

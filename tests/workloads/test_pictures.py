@@ -89,6 +89,26 @@ def test_fish_are_read_from_their_folder_or_from_any(tmp_path: Path, inside: str
     assert workload.main_metric == "accuracy"
 
 
+def test_fish_as_they_are_fetched(tmp_path: Path) -> None:
+    for name in ("cod", "trout"):
+        place = folder_of_fish(tmp_path / "archive" / name, each=10)
+        (tmp_path / "fish" / "pictures" / name).mkdir(parents=True)
+        (place / "cod").rename(tmp_path / "fish" / "pictures" / name / f"{name} GT")
+        (place / "trout").rename(tmp_path / "fish" / "pictures" / name / name)  # photographs, which are left out
+    workload = load_workload("fish-resnet34", str(tmp_path))
+    assert len(workload.train) + len(workload.test) == 20  # type: ignore[arg-type]
+    assert workload.train.classes == ["cod", "trout"]  # type: ignore[attr-defined]
+
+
+def test_where_there_are_no_fish_it_is_told_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mnist").mkdir()
+    with pytest.raises(DataError, match=r"of 0 classes.*Fetch the fish \(minga data fetch fish\)"):
+        load_workload("fish-resnet34", str(tmp_path))
+    monkeypatch.setenv("MINGA_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"there is no .*fish: fetch the fish"):
+        load_workload("fish-resnet34", None)
+
+
 def test_too_few_fish_are_told(tmp_path: Path) -> None:
     folder_of_fish(tmp_path, each=1)
     with pytest.raises(DataError, match="2 pictures are too few"):

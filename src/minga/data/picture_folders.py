@@ -37,18 +37,17 @@ class PictureFolder(Dataset[tuple[Tensor, int]]):
     """Width and height that pictures are scaled to."""
 
     @classmethod
-    def of(cls, directory: Path, size: tuple[int, int]) -> PictureFolder:
-        """All pictures below the folders of a directory, however deep."""
-        found = {
-            folder.name: sorted(path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS)
-            for folder in sorted(directory.iterdir())
-            if folder.is_dir()
-        }
-        found = {name: files for name, files in found.items() if files}
+    def of(cls, directory: Path, size: tuple[int, int], *, named: str = "*") -> PictureFolder:
+        """All pictures below the folders of a directory, however deep, or below folders `named` like a pattern alone.
+
+        Folders that an archive has around those of the classes are passed over.
+        """
+        found = _by_class(directory, named)
         if len(found) < 2:
+            called = "" if named == "*" else f" in folders called {named!r}"
             raise DataError(
-                f"{directory} has {len(found)} folders with pictures ({', '.join(_ENDINGS)}); there should be one for "
-                "each of two or more classes"
+                f"{directory} has pictures ({', '.join(_ENDINGS)}) of {len(found)} classes{called}; there should be a "
+                "folder for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
             )
         files = [path for paths in found.values() for path in paths]
         numbers = [number for number, paths in enumerate(found.values()) for _ in paths]
@@ -66,6 +65,33 @@ class PictureFolder(Dataset[tuple[Tensor, int]]):
         return read_grey(self.files[place], self.size), self.numbers[place]
 
 
+def _by_class(directory: Path, named: str) -> dict[str, list[Path]]:
+    """Files by the names of their classes, both in the order of the alphabet."""
+    if not directory.is_dir():
+        raise DataError(f"there is no folder {directory}; give one with a folder of pictures for each class")
+    tops = _folders(directory)
+    while len(tops) == 1 and _folders(tops[0]):  # of an archive that was unpacked
+        tops = _folders(tops[0])
+    if named == "*":
+        found = {folder.name: _pictures(folder) for folder in tops}
+    else:
+        before, _, after = named.partition("*")
+        matching = [path for top in tops for path in sorted(top.rglob(named)) if path.is_dir()]
+        found = {folder.name.removeprefix(before).removesuffix(after): _pictures(folder) for folder in matching}
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def _folders(directory: Path) -> list[Path]:
+    """Those inside, without what systems leave behind."""
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith((".", "__MACOSX")))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS and not path.name.startswith(".")
+    )
+
+
 def read_grey(path: Path, size: tuple[int, int]) -> Tensor:
     """A picture as 1 x height x width, 0 to 1, in float16: half the memory, and more than 8 bits need."""
     try:
@@ -76,7 +102,7 @@ def read_grey(path: Path, size: tuple[int, int]) -> Tensor:
         with Image.open(path) as picture:
             grey = picture.convert("L").resize(size, Image.Resampling.BILINEAR)
             values = np.asarray(grey, dtype=np.float32) / 255.0
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} can't be read as a picture ({error}); remove it, or fetch it again") from error
     return torch.from_numpy(values).half().unsqueeze(0)
 

@@ -1,7 +1,8 @@
 """ResNet-34 on grey pictures, after the Cantabria benchmark: `minga train fish-resnet34 --data DIR`.
 
-DIR/fish has a folder of pictures for each class, as the large-scale fish data set (Ulucan et al., 2020) does; or DIR
-itself has them, whatever they show.
+DIR/fish has a folder of pictures for each class; or DIR/fish/pictures has the large-scale fish data set (Ulucan et al.,
+2020) as `minga data fetch fish` leaves it, of which the silhouettes are taken; or DIR itself has folders of pictures,
+whatever they show.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from minga.data.directory import dataset_directory
+from minga.data.directory import data_directory
 from minga.data.picture_folders import PictureFolder, split_by_class
+from minga.data.sources import known_dataset
 from minga.errors import DataError
 from minga.evaluate import F1, ConfusionMatrix
 from minga.workload import FurtherTest, Workload, correct
@@ -41,7 +43,7 @@ def _in_full(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 def fish_resnet34(data: Path | None = None) -> Workload:
     """The benchmark: 85 / 2 / 13 % of each class, batch 128, SGD with 0.05, 100 epochs."""
-    pictures = PictureFolder.of(_directory(data), _SIZE)
+    pictures = _pictures(data)
     train, validation, test = split_by_class(pictures.numbers, _PARTS, _SPLIT_SEED)
     if not test:
         raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
@@ -63,8 +65,18 @@ def fish_resnet34(data: Path | None = None) -> Workload:
     )
 
 
-def _directory(data: Path | None) -> Path:
-    """DIR/fish, or DIR itself where it has folders of pictures and none of that name."""
-    if data is not None and data.is_dir() and not (data / "fish").is_dir():
-        return data
-    return dataset_directory("fish", data, needs=[])
+def _pictures(data: Path | None) -> PictureFolder:
+    directory = data_directory(data)
+    fish = known_dataset("fish")
+    published = directory / fish.folder / "pictures"
+    if published.is_dir():
+        return PictureFolder.of(published, _SIZE, named=fish.class_folders)
+    if (directory / fish.folder).is_dir():
+        return PictureFolder.of(directory / fish.folder, _SIZE)
+    how = "fetch the fish (minga data fetch fish), or give one with a folder of pictures for each class: --data DIR"
+    if data is None or not directory.is_dir():
+        raise DataError(f"there is no {directory / fish.folder}: {how}")
+    try:
+        return PictureFolder.of(directory, _SIZE)
+    except DataError as error:
+        raise DataError(f"{error}. {how[0].upper()}{how[1:]}") from None

@@ -52,7 +52,7 @@ def read_colour(path: Path) -> Tensor:
             left, top = (width - _SIDE) // 2, (height - _SIDE) // 2
             scaled = colour.resize((width, height), Image.Resampling.BILINEAR)
             values = np.asarray(scaled.crop((left, top, left + _SIDE, top + _SIDE)), dtype=np.float32) / 255.0
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} can't be read as a picture ({error}); give another") from error
     mean, deviation = torch.tensor(_MEAN).view(3, 1, 1), torch.tensor(_DEVIATION).view(3, 1, 1)
     return (torch.from_numpy(values).permute(2, 0, 1) - mean) / deviation

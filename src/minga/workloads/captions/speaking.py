@@ -51,7 +51,10 @@ class Speaker:
 
     def score(self, split: str, *, beam: int) -> dict[str, float]:
         """BLEU-1 to BLEU-4 of all photographs of a split."""
-        said, references = self.said_of(split, beam=beam)
+        return self.bleu(*self.said_of(split, beam=beam))
+
+    def bleu(self, said: Tensor, references: Tensor) -> dict[str, float]:
+        """BLEU-1 to BLEU-4 of sentences against what people said, both as numbers of words."""
         return {name: metric.value(metric.state(said, references)) for name, metric in bleu_metrics().items()}
 
     def said_of(self, split: str, *, beam: int) -> tuple[Tensor, Tensor]:
