@@ -55,7 +55,7 @@ def test_one_class_is_too_few(tmp_path: Path) -> None:
 
 
 def test_no_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no folder .*nowhere"):
+    with pytest.raises(DataError, match=r"there is no folder .*nowhere"):
         PictureFolder.of(tmp_path / "nowhere", (4, 4))
 
 

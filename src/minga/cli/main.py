@@ -30,6 +30,7 @@ from minga.cli import (
     simulate,
     strategies,
     train,
+    workloads,
     write,
 )
 from minga.errors import MingaError, RankFailed, RunStopped, UsageError
@@ -61,6 +62,7 @@ for _module in (
     plan,
     launch,
     strategies,
+    workloads,
     lab,
     cert,
     chaos,

@@ -1,4 +1,7 @@
-"""The built-in workloads: `minga train digits`, `minga train mnist --data DIR`."""
+"""The built-in workloads: `minga train digits`, `minga train mnist --data DIR`; `minga workloads` lists them.
+
+The first line of each function's docstring is what that list says of it.
+"""
 
 from __future__ import annotations
 

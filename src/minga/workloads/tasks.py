@@ -62,8 +62,9 @@ def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def friedman(data: Path | None = None) -> Workload:
-    """Friedman's first function (1991): of ten numbers five count, with a sine of a product, a square, and noise.
+    """Regression: Friedman's first function (1991) of ten numbers, of which five count.
 
+    It has a sine of a product, a square, and noise.
     The noise has variance 1, so no model gets below an RMSE of 1, nor above an R2 of about 0.96.
     """
     generator = torch.Generator().manual_seed(1991)
@@ -98,7 +99,7 @@ class LabelsNet(DigitsNet):
 
 
 def digits_labels(data: Path | None = None) -> Workload:
-    """What is true of a handwritten digit: even, prime, above four, with a loop, of straight lines."""
+    """Several labels: what is true of a handwritten digit, even, prime, above four, with a loop, of straight lines."""
     pictures, classes = load_digits()
     truth = torch.stack([torch.isin(classes, torch.tensor(digits)) for digits in LABELS.values()], dim=1)
     train, test = _split(pictures, truth.float())
@@ -143,7 +144,7 @@ def _itself(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def digits_autoencoder(data: Path | None = None) -> Workload:
-    """Handwritten digits squeezed into 8 numbers, without their classes."""
+    """Autoencoding: handwritten digits squeezed into 8 numbers, without their classes."""
     pictures, _ = load_digits()
     train, test = _split(pictures)
     return Workload(
@@ -185,7 +186,7 @@ def _entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def counting(data: Path | None = None) -> Workload:
-    """A language model that learns to count in words, a character at a time."""
+    """Language modelling: learns to count in words, a character at a time."""
     numbers, characters = as_numbers(", ".join(map(number_in_words, range(2000))))
     train, test = _split(*pieces(numbers, _CONTEXT))
     return Workload(

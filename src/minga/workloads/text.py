@@ -87,8 +87,9 @@ def _pieces(data: Path | None, context: int) -> tuple[TensorDataset, TensorDatas
 
 
 def shakespeare_gpt(data: Path | None = None) -> Workload:
-    """The modern case: a deeper and wider transformer with dropout, which looks at twice as many characters.
+    """The modern case: a transformer of 3.2 million parameters with dropout, which tells the next character.
 
+    It looks at twice as many characters as `shakespeare` does.
     3,225,665 parameters for 65 characters. What it has learned writes: `minga write RUN`.
     """
     train, test, characters = _pieces(data, _LONG_CONTEXT)
@@ -109,7 +110,10 @@ def shakespeare_gpt(data: Path | None = None) -> Workload:
 
 
 def shakespeare(data: Path | None = None) -> Workload:
-    """Trained on the first nine tenths of the text, tested on the last; accuracy is that of the next character."""
+    """A small transformer that tells the next character.
+
+    Trained on the first nine tenths of the text, tested on the last.
+    """
     train, test, characters = _pieces(data, _CONTEXT)
     return Workload(
         name="shakespeare",

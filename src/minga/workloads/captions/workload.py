@@ -111,7 +111,9 @@ def _said(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def flickr8k_captions(data: Path | None = None) -> Workload:
-    """The Quito thesis' network, and the batch of its two workers together.
+    """Captions of photographs, by the network of the Quito thesis: features, embedding and LSTM.
+
+    Its batch is that of the thesis' two workers together.
 
     It is looked at on the development split: the test split is for the end.
     """
