@@ -3,6 +3,7 @@
     MINGA_DATA=DIR python benchmarks/theses.py lenet5              # one part; several may be named
     MINGA_DATA=DIR python benchmarks/theses.py all --quick         # some minutes: does it all work?
     MINGA_DATA=DIR python benchmarks/theses.py captions --seeds 0 1
+    python benchmarks/theses.py --page                             # only docs/results/theses.md, from the result files
 
 Each part writes benchmarks/results/theses_PART.json after every run. A benchmark that was stopped goes on where it was.
 Accuracy and BLEU don't depend on how busy the machine is, but for asynchronous servers; seconds and joules do.
@@ -21,6 +22,7 @@ from typing import Any
 
 import contest
 import harness
+import thesis_page
 from thesis_runs import Cell, KeptRows, Part, Row, measure, progress_over
 
 from minga import Summary
@@ -61,7 +63,10 @@ def cifar10(seeds: Sequence[int], quick: bool) -> Part:
         for seed in seeds
         for way, nodes in (("single", 1), ("ring", 2), ("local_sgd:period=4", 2))
     ]
-    return Part(title="the Kubeflow thesis' network on a part of CIFAR-10, 3 epochs: test accuracy", cells=cells)
+    return Part(
+        title="the Kubeflow thesis' network on 4,000 pictures of CIFAR-10, 3 epochs: accuracy on 4,000 others",
+        cells=cells,
+    )
 
 
 def resnet34(seeds: Sequence[int], quick: bool) -> Part:
@@ -133,11 +138,11 @@ class Known:
 
 
 PARTS = {
-    "lenet5": Known(lenet5, 3, "@lenet5@"),
-    "nielsen": Known(nielsen, 2, "@nielsen@"),
-    "cifar10": Known(cifar10, 2, "@cifar10@"),
-    "resnet34": Known(resnet34, 1, "@resnet34@"),
-    "captions": Known(captions, 2, "@captions@"),
+    "lenet5": Known(lenet5, 3, "50 minutes"),
+    "nielsen": Known(nielsen, 2, "15 minutes"),
+    "cifar10": Known(cifar10, 2, "55 minutes"),
+    "resnet34": Known(resnet34, 1, "6 minutes"),
+    "captions": Known(captions, 2, "45 minutes"),
 }
 
 
@@ -147,16 +152,24 @@ def parse() -> argparse.Namespace:
         epilog="times, estimated from single steps: "
         + "; ".join(f"{name} {known.takes} ({known.seeds} seeds)" for name, known in PARTS.items()),
     )
-    parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"], metavar="part", help=f"{', '.join(PARTS)}, or all")
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}, or all")
     parser.add_argument("--seeds", nargs="+", type=int, help="instead of those that a part has by default: 0, 1, ...")
     parser.add_argument("--quick", action="store_true", help="a few steps of each run, one seed; saved elsewhere")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier, stopped benchmark has measured")
     parser.add_argument("--list", action="store_true", help="only tell which runs there are, and which are done")
-    return parser.parse_args()
+    parser.add_argument("--page", action="store_true", help="only write docs/results/theses.md, from the result files")
+    options = parser.parse_args()
+    strange = [name for name in options.parts if name not in (*PARTS, "all")]
+    if strange or not (options.parts or options.page):
+        parser.error(f"name parts to run: {', '.join(PARTS)}, or all" + (f"; not {strange[0]!r}" if strange else ""))
+    return options
 
 
 def main() -> None:
     options = parse()
+    if options.page:
+        thesis_page.write_page()
+        return
     names = list(PARTS) if "all" in options.parts else list(dict.fromkeys(options.parts))
     parts = {name: part_of(name, options) for name in names}
     kept = {name: kept_rows(name, options) for name in names}
@@ -176,6 +189,8 @@ def main() -> None:
         sys.exit("interrupted; the same command goes on with what is left")
     except MingaError as error:
         sys.exit(f"error: {error}")
+    if not options.quick:
+        thesis_page.write_page()
     for name, part in parts.items():
         harness.show(shown([row for cell in part.cells for row in kept[name].of(cell) or []]), part.title)
 
@@ -196,19 +211,21 @@ def save(name: str, part: Part, rows: Sequence[Row], options: argparse.Namespace
     harness.write(f"theses_{name}", rows, note, script="theses", folder=folder)
 
 
-HIDDEN = ("seed", "captions", "steps", "MB sent", "batch of all nodes")
+HIDDEN = ("seed", "captions", "steps", "MB sent", "batch of all nodes", "samples/s")
 """What the result file has and the printed table, for its width, has not."""
 
 
 def shown(rows: Sequence[Row]) -> list[Row]:
-    """Medians over seeds of what is measured, with the number of runs."""
+    """Medians over seeds of what is measured, with the number of runs; without names that all share."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        same = [row.get(key) for key in ("workload", "strategy", "nodes", "beam")]
-        groups.setdefault(str(same), []).append(row)
+        kind = [row.get(key) for key in ("workload", "strategy", "nodes", "beam")]
+        groups.setdefault(str(kind), []).append(row)
+    middles = [{key: _middle(group, key) for key in group[0] if key not in HIDDEN} for group in groups.values()]
+    same = {key for key in ("workload", "Mbit/s", "epochs") if len({str(row[key]) for row in middles}) == 1}
     return [
-        {**{key: _middle(group, key) for key in group[0] if key not in HIDDEN}, "runs": len(group)}
-        for group in groups.values()
+        {**{key: value for key, value in row.items() if key not in same}, "runs": len(group)}
+        for row, group in zip(middles, groups.values(), strict=True)
     ]
 
 
