@@ -248,6 +248,12 @@ def test_any_module_is_an_encoder(run: str, place: Path, tmp_path: Path, capsys:
         assert content["feats"][0, 0] < content["feats"][1, 0] < content["feats"][2, 0]
 
 
+@pytest.mark.parametrize("option", ["--page", "--features-to"])
+def test_files_that_cant_be_written_are_told_before_any_work(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is no folder .*nowhere"):  # though there is no such run either
+        application(["caption", option, f"{tmp_path}/nowhere/file", "--run", "none"], standalone_mode=False)
+
+
 def test_encoders_that_are_none_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'vgg16'"):
         load_encoder("vgg61")

@@ -67,6 +67,11 @@ def caption(
 
     if beam < 1:
         raise ConfigError(f"--beam should be at least 1, not {beam}")
+    for target in (features_to, page):  # before minutes of work, not after them
+        if target is not None and not target.parent.is_dir():
+            raise ConfigError(
+                f"{target} can't be written: there is no folder {target.parent}; make it, or give another"
+            )
     if features_to is not None:
         _compute_features(pictures or [], encoder, features_to)
         return
@@ -125,7 +130,10 @@ def _write_page(page: Path, photographs: Path | None, speaker: Speaker, told: di
 
     captions = speaker.content.captions
     shown = [Told(name, said, captions.get(name, ()), file_of(name)) for name, said in told.items()]
-    page.write_text(gallery("Captions", note, shown), encoding="utf-8")
+    try:
+        page.write_text(gallery("Captions", note, shown), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{page} can't be written: {error.strerror}; give another file") from None
 
 
 def _compute_features(folders: list[str], encoder: str | None, target: Path) -> None:
@@ -144,5 +152,8 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path) -> 
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("photographs", total=len(found))
         features = encode(load_encoder(encoder), found, done=lambda count: bar.update(task, completed=count))
-    save_features(target, features, encoder)
+    try:
+        save_features(target, features, encoder)
+    except OSError as error:
+        raise ConfigError(f"{target} can't be written: {error.strerror}; give another file") from None
     console.print(f"{len(found):,} photographs, {features.width:,} numbers each, in {target}", highlight=False)
