@@ -1,11 +1,13 @@
-"""The workloads of `time_to_accuracy.py`: built-in ones on a part of their data, so that one node needs a minute.
+"""The workloads of `time_to_accuracy.py` and `theses.py`: built-in ones on a part of their data, minutes of one node.
 
 minga train benchmarks/recipes.py:fashion_mnist --data DIR --epochs 5 --total-batch 128
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga import Workload
+from minga.data.directory import dataset_directory
+from minga.data.idx import read_idx
 from minga.workloads import built_in
 
 
@@ -50,3 +54,43 @@ def fashion_mnist_quick(data: Path | None = None) -> Workload:
 def shakespeare_quick(data: Path | None = None) -> Workload:
     # With fewer steps every model says nothing but spaces: all contestants then have exactly the same accuracy.
     return _first("shakespeare", data, 2_048, 512)
+
+
+def cifar10(data: Path | None = None) -> Workload:
+    return _first("cifar10-vgg", data, 4_000, 4_000)
+
+
+def cifar10_quick(data: Path | None = None) -> Workload:
+    return _first("cifar10-vgg", data, 128, 64)
+
+
+def pictures_in_folders(data: Path | None = None) -> Workload:
+    """ResNet-34 on a folder of PNG files: Fashion-MNIST's, which are easily had, made as large as fish."""
+    return built_in("fish-resnet34", _folder_of_pictures(data, each=60))
+
+
+def pictures_in_folders_quick(data: Path | None = None) -> Workload:
+    return built_in("fish-resnet34", _folder_of_pictures(data, each=4))
+
+
+def _folder_of_pictures(data: Path | None, each: int) -> Path:
+    """The first `each` of every class as files, named when they are complete: several ranks may make them at once."""
+    from PIL import Image
+
+    folder = Path(__file__).parents[1] / "runs" / "benchmarks" / f"pictures_{each}"
+    if folder.is_dir():
+        return folder
+    directory = dataset_directory("fashion-mnist", data, needs=["train-images-idx3-ubyte", "train-labels-idx1-ubyte"])
+    pictures = read_idx(directory / "train-images-idx3-ubyte")
+    classes = read_idx(directory / "train-labels-idx1-ubyte")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        for number in range(10):
+            made = Path(place) / "complete" / f"class_{number}"
+            made.mkdir(parents=True)
+            for place_of, at in enumerate((classes == number).nonzero().flatten()[:each].tolist()):
+                picture = Image.fromarray(pictures[at].numpy()).resize((590, 445), Image.Resampling.BICUBIC)
+                picture.save(made / f"{place_of:04}.png")
+        with contextlib.suppress(OSError):  # another rank was first
+            (Path(place) / "complete").rename(folder)
+    return folder

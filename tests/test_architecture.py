@@ -77,7 +77,7 @@ ALLOWED = {
     "units": {"errors"},
     "network": {"config", "units"},
     "lab": {"config", "errors", "measure", "network", "units"},
-    "workloads": {"data", "errors", "workload"},
+    "workloads": {"data", "errors", "evaluate", "trained", "user_files", "workload"},
     "buffers": {"comm"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
     "experiment": {"config", "errors", "network", "spec", "strategies", "toml_files"},

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from minga.errors import ConfigError, DataError, WorkloadError
+from minga.errors import ConfigError, DataError, MingaError, WorkloadError
 from minga.workload import Workload, correct, load_workload
 
 MINE = """
@@ -94,7 +94,7 @@ def test_an_unknown_name_is_answered_with_the_names_and_the_way_to_ones_own() ->
     with pytest.raises(ConfigError) as caught:
         load_workload("digist", None)
     message = str(caught.value)
-    assert message.startswith("unknown workload 'digist'; known: digits, ")
+    assert message.startswith("unknown workload 'digist'; known: ") and ", digits, " in message
     assert message.endswith("Did you mean 'digits'? A workload of your own: file.py:name.")
 
 
@@ -200,3 +200,29 @@ def test_a_part_can_be_replaced(part: str) -> None:
 def test_a_workload_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         linear().batch = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ("metrics={'F1': F1()}, main='f1'", r"unknown main metric of mine: 'f1'; known: F1, loss. Did you mean 'F1'"),
+        ("metrics={'c': ConfusionMatrix()}, main='c'", "unknown main metric of mine: 'c'; known: loss"),
+        ("further_tests=[FurtherTest(data=data, metrics={'accuracy': F1()})]", "several metrics of the same name"),
+        ("further_tests=[FurtherTest(data=[], metrics={'F1': F1()})]", r"a further test \(F1\) needs samples"),
+        ("test=None, further_tests=[FurtherTest(data=data, metrics={'F1': F1()})]", "and a test beside it"),
+        ("test_batch=0", "mine.test_batch should be at least 1, not 0"),
+    ],
+)
+def test_metrics_that_make_no_sense_are_told(tmp_path: Path, changed: str, says: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n"
+        "from torch.utils.data import TensorDataset\n"
+        "from minga import FurtherTest, Workload\n"
+        "from minga.evaluate import F1, ConfusionMatrix\n"
+        "data = TensorDataset(torch.randn(8, 4), torch.arange(8) % 2)\n"
+        f"settings = dict(test=data) | dict({changed})\n"
+        "workload = Workload(name='mine', model=lambda: torch.nn.Linear(4, 2), train=data, **settings)\n"
+    )
+    with pytest.raises(MingaError, match=says):
+        load_workload(str(file), None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
+    from minga.evaluate import Metric
     from minga.experiment import Cluster, Experiment, Training
     from minga.layout import Bucket
     from minga.own_loop import OwnLoop, join
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from minga.runner import run
     from minga.strategies import Strategy
     from minga.study import Study, load_study, run_study
-    from minga.workload import Workload
+    from minga.workload import FurtherTest, Workload
 
 __all__ = [
     "Bucket",
     "Cluster",
     "Codec",
     "Experiment",
+    "FurtherTest",
+    "Metric",
     "OwnLoop",
     "Replica",
     "Strategy",
@@ -52,6 +55,8 @@ _HOMES = {
     "Cluster": "minga.experiment",
     "Codec": "minga.codecs",
     "Experiment": "minga.experiment",
+    "FurtherTest": "minga.workload",
+    "Metric": "minga.evaluate",
     "OwnLoop": "minga.own_loop",
     "Replica": "minga.replica",
     "Strategy": "minga.strategies",

@@ -18,6 +18,7 @@ import torch
 
 from minga.bad_numbers import BadSteps
 from minga.comm.transport import Transport
+from minga.evaluate.findings import Findings
 from minga.experiment import Experiment
 from minga.measure.events import Evaluated, Event, Finished, FoundBadNumbers, Regrouped, Resumed, Serving, Started
 from minga.measure.interfaces import InterfaceMeter
@@ -195,19 +196,27 @@ class Journal:
         return False
 
     @contextmanager
-    def evaluation(self, epoch: float, together: Transport) -> Iterator[dict[str, float]]:
-        """Around an evaluation, which fills in the metrics; neither its time nor its messages count as training."""
+    def evaluation(self, epoch: float, together: Transport) -> Iterator[Findings]:
+        """Around an evaluation, which fills in what it finds; neither its time nor its messages count as training."""
         self._take()
         began = self._comm.now()
-        metrics: dict[str, float] = {}
+        findings = Findings()
         with self._recorder.meter_paused(), self.messages_aside(together):
-            yield metrics
+            yield findings
         self._recorder.spans.take()
         seconds = self._comm.now() - began
         self._began += seconds
-        if self._comm.rank == 0 and metrics:
+        if self._comm.rank == 0 and findings.numbers:
             self._recorder.emit(
-                Evaluated(time=self._comm.now(), step=self._replica.step, epoch=epoch, metrics=metrics, seconds=seconds)
+                Evaluated(
+                    time=self._comm.now(),
+                    step=self._replica.step,
+                    epoch=epoch,
+                    metrics=findings.numbers,
+                    seconds=seconds,
+                    lower_is_better=findings.lower_is_better,
+                    tables=findings.tables,
+                )
             )
             self._recorder.flush()
 

@@ -46,10 +46,10 @@ def train(
 
     def test(together: Transport) -> dict[str, float]:
         """Agree on buffers, then look how good the model is."""
-        with journal.evaluation(order.progress, together) as metrics, strategy.as_one(replica, together):
+        with journal.evaluation(order.progress, together) as findings, strategy.as_one(replica, together):
             agree_on_buffers(replica.model, together)
-            metrics.update(trainee.evaluate(together))
-        return metrics
+            findings.take(trainee.evaluate(together))
+        return findings.numbers
 
     replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
     with (keeper or Keeper()).attach(strategy, comm, journal) as keeper:

@@ -15,7 +15,8 @@ from minga.data.batches import collate, fetch, length
 from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
-from minga.evaluate import evaluate
+from minga.evaluate.evaluation import evaluate
+from minga.evaluate.findings import Findings
 from minga.experiment import Experiment, Training
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
@@ -81,7 +82,7 @@ class Trainee:
             return collate(self.order.read(share), self.device)
         return fetch(self.workload.train, share.indices, self.device)
 
-    def evaluate(self, together: Transport) -> dict[str, float]:
+    def evaluate(self, together: Transport) -> Findings:
         """How good the model is, each of these ranks looking at its part of the test set."""
         return evaluate(self.workload, self.replica, together, self.device)
 

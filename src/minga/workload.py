@@ -8,7 +8,7 @@ A user's file has such an object, or a function that returns one; `minga train m
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from minga.data.stream import StreamReader, is_stream
-from minga.errors import WorkloadError
+from minga.errors import WorkloadError, unknown
+from minga.evaluate.metric import Metric, as_metric
 from minga.user_files import load_from_file
 
-__all__ = ["Workload", "correct", "load_workload"]
+__all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,6 +43,27 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
 
+AnyMetric = Metric | Callable[[Any, Any], Tensor]
+"""A metric, or a function of outputs and targets that gives one value for each sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherTest:
+    """Another look at the model at each evaluation: at other data, or at what it generates."""
+
+    data: Dataset[Any]
+    """Shared between ranks, as the workload's `test` is."""
+
+    metrics: Mapping[str, AnyMetric]
+    """By names that no other metric of the workload has."""
+
+    predict: Callable[[nn.Module, Any], tuple[Any, Any]] = _model_and_targets
+    """Outputs and targets of a batch, as these metrics take them."""
+
+    batch: int = 256
+    """Samples that are looked at together."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """What is trained."""
@@ -59,10 +81,11 @@ class Workload:
     """
 
     test: Dataset[Any] | None = None
-    """What accuracy is measured on; None: nothing is evaluated."""
+    """What metrics are measured on; None: nothing is evaluated."""
 
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
-    """Of outputs and targets: the mean over the samples."""
+    """Of outputs and targets: the mean over the samples. A mean over something else, such as the words of sentences of
+    different lengths, is not the same on several nodes as on one: divide the sum by samples times a constant."""
 
     predict: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = _model_and_targets
     """Outputs and targets of a batch; replace it where a batch is not just (inputs, targets)."""
@@ -70,8 +93,15 @@ class Workload:
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = _sgd
     """Makes the optimizer for the model's parameters."""
 
-    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = field(default_factory=lambda: {"accuracy": correct})
-    """Of outputs and targets: one value per sample. They are added up over all ranks and then divided, once."""
+    metrics: Mapping[str, AnyMetric] = field(default_factory=lambda: {"accuracy": correct})
+    """Of outputs and targets: one value per sample, of which the mean is taken over all samples of all ranks, once; or
+    any of `minga.evaluate`, such as F1()."""
+
+    further_tests: Sequence[FurtherTest] = ()
+    """Other data, or what the model generates, looked at beside `test`."""
+
+    main: str | None = None
+    """The metric that stands for all where one must: the best checkpoint, tables, targets (default: the first)."""
 
     schedule: Callable[[float], float] | None = None
     """Factor on the learning rate as a function of progress, 0 to 1."""
@@ -81,6 +111,26 @@ class Workload:
 
     epochs: int = 5
     """Passes over the data, unless the experiment says otherwise."""
+
+    test_batch: int = 256
+    """Samples that are tested together."""
+
+    @property
+    def all_metrics(self) -> dict[str, Metric]:
+        """Those of all tests, in order."""
+        named = [self.metrics, *(further.metrics for further in self.further_tests)]
+        return {name: as_metric(name, metric) for some in named for name, metric in some.items()}
+
+    @property
+    def main_metric(self) -> str:
+        """The name of the metric that stands for all; that of the loss where there is none."""
+        numbers = [name for name, metric in self.all_metrics.items() if not metric.tabular]
+        return self.main or next(iter(numbers), "loss")
+
+    @property
+    def lower_is_better(self) -> list[str]:
+        """The names of metrics that are the better the lower they are."""
+        return ["loss", *(name for name, metric in self.all_metrics.items() if metric.lower_is_better)]
 
 
 def load_workload(reference: str, data: str | None) -> Workload:
@@ -119,6 +169,18 @@ def _check(workload: Workload) -> None:
             raise WorkloadError(f"{workload.name}.{name} is a {type(dataset).__name__} without a length; give it one")
         elif len(dataset) == 0:
             raise WorkloadError(f"{workload.name}.{name} is empty; give samples, or None for no test")
-    for name in ("batch", "epochs"):
+    names = [*workload.metrics, *(name for further in workload.further_tests for name in further.metrics)]
+    if len(set(names)) < len(names):
+        raise WorkloadError(f"{workload.name} has several metrics of the same name: {', '.join(names)}")
+    for further in workload.further_tests:
+        if workload.test is None or not (is_stream(further.data) or len(further.data)):  # type: ignore[arg-type]
+            which = ", ".join(further.metrics)
+            raise WorkloadError(
+                f"{workload.name}: a further test ({which}) needs samples, and a test beside it; give both, or neither"
+            )
+    numbers = ["loss", *(name for name, metric in workload.all_metrics.items() if not metric.tabular)]
+    if workload.main is not None and workload.main not in numbers:
+        raise unknown(f"main metric of {workload.name}:", workload.main, numbers)
+    for name in ("batch", "epochs", "test_batch"):
         if getattr(workload, name) < 1:
             raise WorkloadError(f"{workload.name}.{name} should be at least 1, not {getattr(workload, name)}")

@@ -53,7 +53,8 @@ def test_json_has_the_numbers_and_the_words(
     assert code == 0
     assert told["html"] == str(study / "report.html")
     assert all(Path(path).is_file() for path in [told["markdown"], *told["tables"], *told["figures"]])
-    assert told["target"] == {"metric": "accuracy", "value": 0.99, "reason": "as asked for"}
+    asked = {"metric": "accuracy", "value": 0.99, "reason": "as asked for", "lower_is_better": False}
+    assert told["target"] == asked
     assert told["groups"][0]["seconds_to_target"]["median"] is None
     assert all(group["energy"]["estimated"] is True for group in told["groups"])
     assert told["groups"][2]["straggler"]["name"] == "h2"

@@ -49,6 +49,8 @@ def make_run(
     wait_seconds: float = 0.0,
     accuracies: Sequence[float] | None = None,
     metrics: Sequence[dict[str, float]] | None = None,
+    lower_is_better: Sequence[str] = (),
+    tables: dict[str, list[list[float]]] | None = None,
     watts: float = 15.0,
     estimated: bool = True,
     samples_every: float | None = 1.0,
@@ -83,6 +85,9 @@ def make_run(
         events = _worker(
             experiment, rank, nodes + servers, own[rank], seconds, metrics, watts, estimated, samples_every, bandwidth
         )
+        for event in events:
+            if isinstance(event, Evaluated):
+                event.lower_is_better, event.tables = list(lower_is_better), tables or {}
         if lost is not None:
             first = 0 if lost else 1
             evaluated = _worker(

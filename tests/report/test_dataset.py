@@ -82,7 +82,7 @@ def test_time_to_a_target_leaves_evaluations_out(tmp_path: Path) -> None:
     assert [point.seconds for point in run.curve] == pytest.approx([2.5, 5.0, 7.5, 10.0])
     assert time_to(run, Target("accuracy", 0.9, "")) == pytest.approx(5.0)
     assert time_to(run, Target("accuracy", 0.95, "")) == math.inf
-    assert time_to(run, Target("loss", 0.2, "")) == pytest.approx(5.0), "of a loss, lower is better"
+    assert time_to(run, Target("loss", 0.2, "", lower_is_better=True)) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("lost", [0, 2])

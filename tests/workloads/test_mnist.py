@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["mnist-cnn", "fashion-mnist-cnn"])
+@pytest.mark.parametrize("name", ["mnist-lenet5", "mnist-mlp", "mnist-cnn", "fashion-mnist-cnn"])
 def test_the_network_takes_the_pictures(data: Path, name: str) -> None:
     workload = load_workload(name, str(data))
     assert workload.name == name
@@ -37,3 +37,9 @@ def test_the_network_takes_the_pictures(data: Path, name: str) -> None:
     outputs, targets = workload.predict(workload.model(), (pictures, classes))
     assert outputs.shape == (6, 10) and torch.equal(targets, classes)
     assert workload.batch == 64 and workload.schedule is not None
+
+
+def test_nielsen_has_the_recipe_of_the_book(data: Path) -> None:
+    workload = load_workload("mnist-nielsen", str(data))
+    optimizer = workload.optimizer(workload.model().parameters())
+    assert workload.batch == 10 and optimizer.defaults["lr"] == 0.1 and optimizer.defaults["momentum"] == 0

@@ -8,10 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from minga.workloads.models import DigitsNet, LeNet5, SmallConvNet, SmallResNet, SmallTransformer
+from minga.workloads.cifar10 import VggLike
+from minga.workloads.models import (
+    DigitsNet,
+    LeNet5,
+    MultilayerPerceptron,
+    NielsenNet,
+    SmallConvNet,
+    SmallResNet,
+    SmallTransformer,
+)
+from minga.workloads.resnet import ResNet34
+from minga.workloads.tasks import Autoencoder
 
-MODELS = [DigitsNet, LeNet5, SmallConvNet, SmallResNet]
-SIDES = {DigitsNet: 8, LeNet5: 28, SmallConvNet: 28, SmallResNet: 28}
+MODELS = [DigitsNet, LeNet5, NielsenNet, MultilayerPerceptron, SmallConvNet, SmallResNet]
+SIDES = dict.fromkeys(MODELS, 28) | {DigitsNet: 8}
 
 
 def count(model: nn.Module) -> int:
@@ -26,13 +37,18 @@ def count(model: nn.Module) -> int:
         (SmallConvNet, 421_642),
         (SmallResNet, 603_498),
         (SmallTransformer, 421_697),
+        (NielsenNet, 289_630),
+        (MultilayerPerceptron, 235_146),
+        (Autoencoder, 18_760),
+        (VggLike, 29_587_082),
+        (ResNet34, 21_283_017),
     ],
 )
 def test_the_number_of_parameters_is_known(model: type[nn.Module], parameters: int) -> None:
     assert count(model()) == parameters
 
 
-@pytest.mark.parametrize("model", [*MODELS, SmallTransformer])
+@pytest.mark.parametrize("model", [*MODELS, SmallTransformer, Autoencoder, VggLike, ResNet34])
 def test_the_docstring_has_the_number_of_parameters(model: type[nn.Module]) -> None:
     written = re.search(r"([\d,]+) parameters", model.__doc__ or "")
     assert written is not None and int(written[1].replace(",", "")) == count(model())

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 import minga
 from minga.comm.threads import ThreadWorld
 from minga.errors import DataError
-from minga.evaluate import evaluate
+from minga.evaluate.evaluation import evaluate
 from minga.replica import Replica
 from minga.workload import Workload, load_workload
 
@@ -69,7 +69,7 @@ def test_the_evaluation_counts_characters(workload: Workload) -> None:
     inputs, targets = tensors(workload.test)
     with torch.no_grad():
         right = (model(inputs).argmax(dim=-1) == targets).double().mean()
-    assert found["accuracy"] == pytest.approx(float(right))
+    assert found.numbers["accuracy"] == pytest.approx(float(right))
 
 
 def test_without_the_file_the_error_says_where_it_goes(tmp_path: Path) -> None:

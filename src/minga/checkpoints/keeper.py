@@ -113,9 +113,8 @@ class DiskKeeper(Keeper):
         self._before_bad: Part | None = None
         """The state before the bad steps in a row that are being left out."""
         self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
-        metrics = list(trainee.workload.metrics)
-        self._metric = metrics[0] if metrics else "loss"
-        self._higher_is_better = bool(metrics)
+        self._metric = trainee.workload.main_metric
+        self._higher_is_better = self._metric not in trainee.workload.lower_is_better
         self.last_written: str | None = None
         self._submitted = False
 

@@ -36,12 +36,13 @@ def execute(
 
 def print_summary(summary: Summary) -> None:
     """The result for people."""
-    from minga.report.numbers import duration, percent, size
+    from minga.report.metrics import shown_metric
+    from minga.report.numbers import duration, size
     from minga.report.rank_table import rank_table
 
     console = Console()
     quality = "   ".join(
-        f"{name} [bold]{percent(value) if name == 'accuracy' else f'{value:.4f}'}[/]"
+        f"{name} [bold]{shown_metric(name, value) if name != 'loss' else f'{value:.4f}'}[/]"
         for name, value in summary.metrics.items()
     )
     nodes = f"{summary.nodes} node{'s' if summary.nodes > 1 else ''}"

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from minga.cli import (
     bench,
+    caption,
     cert,
     chaos,
     checkpoints,
@@ -29,6 +30,8 @@ from minga.cli import (
     simulate,
     strategies,
     train,
+    workloads,
+    write,
 )
 from minga.errors import MingaError, RankFailed, RunStopped, UsageError
 
@@ -51,12 +54,15 @@ for _module in (
     compare,
     bench,
     report,
+    caption,
+    write,
     profile,
     probe,
     simulate,
     plan,
     launch,
     strategies,
+    workloads,
     lab,
     cert,
     chaos,

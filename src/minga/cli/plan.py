@@ -35,7 +35,11 @@ def plan(
     minimise: Annotated[str, typer.Option("--minimise", metavar="WHAT", help="time, bytes, energy or cost.")] = "time",
     target: Annotated[
         float | None,
-        typer.Option("--target", metavar="ACCURACY", help="Such as 0.9: train the best in virtual time until then."),
+        typer.Option(
+            "--target",
+            metavar="VALUE",
+            help="Accuracy (or the workload's metric): train the best in virtual time until then.",
+        ),
     ] = None,
     pilots: Annotated[int, typer.Option("--pilots", metavar="N", help="With --target: how many are trained.")] = 3,
     within: Annotated[
@@ -81,8 +85,6 @@ def plan(
         raise ConfigError(f"--epochs should be at least 1, not {epochs}")
     if top < 1:
         raise ConfigError(f"--top should be at least 1, not {top}")
-    if target is not None and not 0 < target <= 1:
-        raise ConfigError(f"--target should be an accuracy above 0 and at most 1, such as 0.9, not {target:g}")
     if pilots < 1:
         raise ConfigError(f"--pilots should be at least 1, not {pilots}")
     if total_batch is not None and total_batch < 1:
@@ -95,7 +97,7 @@ def plan(
     if limit is not None and not limit > 0:
         raise ConfigError(f"--within should be above 0, not {within}")
     if target is not None:
-        _check_accuracy(workload, data)
+        _check_target(target, workload, data)
     measured = profile_for(workload, data, profile, Path(runs or "runs"))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -170,15 +172,19 @@ def _batches(text: str | None, total_batch: int | None) -> list[int]:
     return sorted(set(found))
 
 
-def _check_accuracy(workload: str, data: str | None) -> None:
+def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
     from minga.errors import ConfigError
+    from minga.report.metrics import is_share
     from minga.workload import load_workload
 
     loaded = load_workload(workload, data)
-    if loaded.test is None or "accuracy" not in loaded.metrics:
-        what = "no test data" if loaded.test is None else "no metric named accuracy"
-        raise ConfigError(f"--target is an accuracy on test data, and {workload} has {what}; leave --target out")
+    if loaded.test is None:
+        raise ConfigError(f"--target is of a metric on test data, and {workload} has no test data; leave --target out")
+    if is_share(loaded.main_metric) and not 0 < target <= 1:
+        raise ConfigError(
+            f"--target should be an {loaded.main_metric} above 0 and at most 1, such as 0.9, not {target:g}"
+        )
 
 
 def _command(workload: str, best: Planned, epochs: int | None, total_batch: int | None, data: str | None) -> str:

@@ -83,7 +83,8 @@ def _between(limits: tuple[float, float]) -> str:
 
 
 def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
-    heads = ["trained in virtual time", "nodes", f"time to {target:g}", "between", "epochs", "best accuracy"]
+    metric = flown[0][1].metric
+    heads = ["trained in virtual time", "nodes", f"time to {target:g}", "between", "epochs", f"best {metric}"]
     table = Table("", *heads, box=None)
     for place, (each, reached) in enumerate(flown, start=1):
         when = reached.problem or ("not reached" if reached.seconds is None else duration(reached.seconds))

@@ -260,7 +260,12 @@ class Evaluated(Event):
     step: int
     epoch: float
     metrics: dict[str, float]
+    """By name; the first that is not the loss stands for all, where one number must."""
     seconds: float
+    lower_is_better: list[str] = field(default_factory=list)
+    """The names of metrics of which less is better."""
+    tables: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Of metrics that are more than a number, such as a confusion matrix."""
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""When would a candidate reach an accuracy? Its whole training is run in virtual time, with its mathematics.
+"""When would a candidate be as good as that? Its whole training is run in virtual time, with its mathematics.
 
     reached = fly(candidate, profile, cluster, target=0.9, epochs=5)
     reached.seconds, reached.epochs                       # of training; None where it was not reached
@@ -34,11 +34,14 @@ class Reached:
     seconds: float | None
     epochs: float | None
     best: float
-    """The highest accuracy on the way."""
+    """The best value of the workload's main metric on the way."""
     problem: str = ""
     """Why it came to nothing."""
     amount: float | None = None
     """Of what the plan minimises, until then."""
+    metric: str = "accuracy"
+    """What `best` is a value of."""
+    lower_is_better: bool = False
 
 
 def pilot_runs(
@@ -53,7 +56,7 @@ def pilot_runs(
     data: str | None = None,
     progress: Callable[[float, int], None] = lambda done, of: None,
 ) -> list[tuple[Planned, Reached]]:
-    """Train the best of a plan, and one node, in virtual time: who reaches this accuracy with the least, and when.
+    """Train the best of a plan, and one node, in virtual time: who is as good as that with the least, and when.
 
     `within`: those who do in so many seconds come first.
     """
@@ -83,7 +86,8 @@ def pilot_runs(
     def worth(pair: tuple[Planned, Reached]) -> tuple[bool, bool, float, float, float]:
         reached = pair[1]
         seconds, late = reached.seconds or 0.0, within is not None and (reached.seconds or 0.0) > within
-        return reached.seconds is None, late, reached.amount or 0.0, seconds, -reached.best
+        best_first = reached.best if reached.lower_is_better else -reached.best
+        return reached.seconds is None, late, reached.amount or 0.0, seconds, best_first
 
     return sorted(flown, key=worth)
 
@@ -122,16 +126,21 @@ def fly(
 
 
 def first_reach(run: Path, target: float) -> Reached:
-    """Of a run, real or simulated: when an evaluation showed this accuracy first. Evaluating itself does not count."""
-    began = evaluating = best = 0.0
+    """Of a run, real or simulated: when an evaluation was as good as that first. Evaluating itself does not count."""
+    began = evaluating = 0.0
+    best: float | None = None
+    metric, lower = "loss", True
     reached: tuple[float, float] | None = None
     for event in read_events(event_files(run)[0]):
         if event["event"] == "started":
             began = event["time"]
         elif event["event"] == "evaluated":
             evaluating += event["seconds"]
-            accuracy = event["metrics"].get("accuracy", 0.0)
-            best = max(best, accuracy)
-            if accuracy >= target and reached is None:
+            metric = next((name for name in event["metrics"] if name != "loss"), "loss")
+            value, lower = event["metrics"][metric], metric in event.get("lower_is_better", ())
+            sign = -1 if lower else 1
+            best = value if best is None or sign * value > sign * best else best
+            if sign * value >= sign * target and reached is None:
                 reached = event["time"] - began - evaluating, event["epoch"]
-    return Reached(reached[0] if reached else None, reached[1] if reached else None, best)
+    seconds, epochs = reached or (None, None)
+    return Reached(seconds, epochs, 0.0 if best is None else best, metric=metric, lower_is_better=lower)

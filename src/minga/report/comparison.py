@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from minga.report.numbers import duration, percent, size
+from minga.report.metrics import shown_metric
+from minga.report.numbers import duration, size
 from minga.report.summary import Summary
 
 __all__ = ["comparison_table"]
@@ -19,7 +20,9 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
     table.caption = "One run each: differences of a few percent are noise. Speed is samples/s relative to one node."
     table.add_column("strategy", overflow="fold")
-    for name in ("nodes", "accuracy", "time", "samples/s", "speed", "waiting", "sent"):
+    metrics = list(dict.fromkeys(summary.metric for summary in summaries if summary.metric is not None))
+    quality = metrics[0] if len(metrics) == 1 else "metric"
+    for name in ("nodes", quality, "time", "samples/s", "speed", "waiting", "sent"):
         table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         workers = [rank for rank in summary.ranks if rank.samples]
@@ -28,7 +31,7 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
         table.add_row(
             summary.strategy,
             str(summary.nodes),
-            percent(summary.accuracy),
+            _quality(summary, several=len(metrics) > 1),
             duration(summary.seconds),
             f"{summary.samples_per_second:,.0f}",
             speed,
@@ -36,3 +39,9 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
             size(summary.bytes_sent),
         )
     return table
+
+
+def _quality(summary: Summary, *, several: bool) -> str:
+    """The metric that stands for all, with its name where not all runs have the same."""
+    value = shown_metric(summary.metric, summary.quality)
+    return f"{summary.metric} {value}" if several and summary.metric is not None else value

@@ -73,7 +73,7 @@ def _sections(dataset: Dataset, chosen: Target | None, command: Sequence[str]) -
     over_nodes = scaling.scaling(dataset)
     return [
         Section("Time", over_nodes or intervals.times(dataset), [results.group_table(dataset)]),
-        Section("Quality", curves.curves(dataset, chosen), results.curve_tables(dataset)),
+        Section("Quality", curves.curves(dataset, chosen), _quality_tables(dataset)),
         Section(
             "Time to a target",
             intervals.target_times(dataset, chosen) if chosen else [],
@@ -101,6 +101,10 @@ def _sections(dataset: Dataset, chosen: Target | None, command: Sequence[str]) -
 
 def _energy(dataset: Dataset) -> list[Drawing]:
     return [*resources.energy(dataset), *resources.power(dataset)]
+
+
+def _quality_tables(dataset: Dataset) -> list[Table]:
+    return [*results.curve_tables(dataset), *results.metric_tables(dataset)]
 
 
 def _there(*tables: Table | None) -> list[Table]:

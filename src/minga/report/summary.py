@@ -14,6 +14,7 @@ from minga.experiment import Experiment
 from minga.measure.energy import Energy
 from minga.report.consumption import energy_of_rank, energy_of_run
 from minga.report.follow import Follower, RankState
+from minga.report.metrics import main_metric
 from minga.run_directory import SIMULATED
 from minga.spec import describe
 
@@ -61,9 +62,11 @@ class Summary:
     seed: int
     batch: int
     accuracy: float | None
+    """Where there is a metric of this name."""
     loss: float | None
     """On the test set; without one, the last loss of training."""
     metrics: dict[str, float]
+    """Of the last evaluation."""
     training_loss: float | None
     parameters: int
     epochs: float
@@ -100,6 +103,16 @@ class Summary:
     """Of training; it says whether it is an estimate."""
     energy_delay_product: float | None = None
     """Joule-seconds: energy times `seconds`; as much an estimate as `energy` is."""
+
+    metric: str | None = None
+    """The metric that stands for all: the workload's first; its loss if it has none."""
+    tables: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Of the last evaluation: metrics that are more than a number, such as a confusion matrix."""
+
+    @property
+    def quality(self) -> float | None:
+        """The value of that metric."""
+        return None if self.metric is None else self.metrics.get(self.metric)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: infinities and what is no number become None."""
@@ -176,6 +189,8 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         delay_measured=network.get("delay_measured"),
         evaluate_seconds=sum(evaluation.get("seconds", 0.0) for evaluation in follower.evaluations),
         changes=follower.changes,
+        metric=main_metric(metrics),
+        tables=follower.evaluations[-1].get("tables", {}) if follower.evaluations else {},
         energy=energy,
         energy_delay_product=energy.delay_product(seconds) if energy is not None else None,
     )

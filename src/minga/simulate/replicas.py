@@ -11,6 +11,7 @@ from torch import Tensor
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.data.stream import StreamedOrder
+from minga.evaluate.findings import Findings
 from minga.layout import Bucket
 from minga.replica import Replica
 from minga.simulate.sizes import SizedReplica
@@ -55,7 +56,7 @@ class SimulatedTrainee(Trainee):
             return share.indices if len(share.indices) else None
         return super().fetch(share)
 
-    def evaluate(self, together: Transport) -> dict[str, float]:
-        metrics = {} if self.replica.parameters.is_meta else super().evaluate(together)
+    def evaluate(self, together: Transport) -> Findings:
+        findings = Findings() if self.replica.parameters.is_meta else super().evaluate(together)
         self.workplace.evaluate(together.size)
-        return metrics
+        return findings

@@ -16,7 +16,8 @@ from typing import Any
 from rich.table import Table
 
 from minga.experiment import load
-from minga.report.numbers import duration, percent
+from minga.report.metrics import shown_metric
+from minga.report.numbers import duration
 from minga.report.summary import Summary, summarise
 from minga.study.cells import Cell
 from minga.study.runner import Outcome
@@ -53,8 +54,13 @@ class Row:
     """Of training, without starting and evaluating."""
     samples_per_second: Spread | None
     accuracy: Spread | None
+    """Where there is a metric of this name."""
     speedup: float | None
     """Median samples per second relative to the one node that has all else in common; None without one."""
+    metric: str | None = None
+    """The metric that stands for all ..."""
+    quality: Spread | None = None
+    """... and its values."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -89,6 +95,8 @@ def rows_of(outcome: Outcome) -> list[Row]:
                 samples_per_second=Spread.of([each.samples_per_second for each in found]),
                 accuracy=Spread.of([each.accuracy for each in found if each.accuracy is not None]),
                 speedup=speeds[cell.identity] / speeds[baseline.identity] if baseline and known else None,
+                metric=next((each.metric for each in found if each.metric is not None), None),
+                quality=Spread.of([each.quality for each in found if each.quality is not None]),
             )
         )
     return rows
@@ -114,16 +122,18 @@ def answer_table(rows: Sequence[Row]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
     table.caption = "Medians, with least and most. Speedup is samples/s relative to one node with all else in common."
     table.add_column("cell", overflow="fold")
-    for name in ("n", "time", "from - to", "accuracy", "speedup"):
+    metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
+    for name in ("n", "time", "from - to", metrics[0] if len(metrics) == 1 else "metric", "speedup"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
+        quality = shown_metric(row.metric, row.quality.median if row.quality else None)
         failed = f" ({row.failed} failed)" if row.failed else ""
         table.add_row(
             row.label,
             f"{row.runs}{failed}",
             duration(row.seconds.median) if row.seconds else "-",
             f"{row.seconds.least:.1f} - {row.seconds.most:.1f} s" if row.seconds else "-",
-            percent(row.accuracy.median if row.accuracy else None),
+            f"{row.metric} {quality}" if len(metrics) > 1 and row.quality else quality,
             f"{row.speedup:.2f}x" if row.speedup is not None else "-",
         )
     return table

@@ -27,7 +27,10 @@ def _full_then_falling(progress: float) -> float:
 
 
 def digits(data: Path | None = None) -> Workload:
-    """1,438 pictures to learn from, 359 to be tested on: every fifth, so that all writers are in both."""
+    """A small convolutional network on handwritten digits of 8x8.
+
+    1,438 pictures to learn from, 359 to be tested on: every fifth, so that all writers are in both.
+    """
     pictures, classes = load_digits()
     tested = torch.arange(len(pictures)) % 5 == 4
     return Workload(

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, read in their original format, with LeNet-5, a small CNN and a small residual network."""
+"""MNIST and Fashion-MNIST, read in their original format, with LeNet-5, Nielsen's network and small ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minga.data.directory import dataset_directory
 from minga.data.idx import read_idx
 from minga.errors import DataError
 from minga.workload import Workload
-from minga.workloads.models import LeNet5, SmallConvNet, SmallResNet
+from minga.workloads.models import LeNet5, MultilayerPerceptron, NielsenNet, SmallConvNet, SmallResNet
 from minga.workloads.schedules import warm_up_and_fall
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "mnist_cnn",
     "mnist_lenet5",
     "mnist_lenet5_adam",
+    "mnist_mlp",
+    "mnist_nielsen",
     "mnist_resnet",
 ]
 
@@ -37,8 +39,8 @@ _FILES = {
 }
 
 
-def _sgd(parameters: Iterable[nn.Parameter], rate: float) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+def _sgd(parameters: Iterable[nn.Parameter], rate: float, momentum: float = 0.9) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum)
 
 
 def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -72,13 +74,31 @@ def _workload(
 
 
 def mnist_lenet5(data: Path | None = None) -> Workload:
-    return _workload(data, "mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
+    """LeNet-5 on handwritten digits of 28x28: SGD with momentum and a rate that falls, 10 epochs."""
+    plain = _workload(data, "mnist", LeNet5, suffix="lenet5", rate=0.02, epochs=10)
+    return dataclasses.replace(plain, schedule=warm_up_and_fall)
 
 
 def mnist_lenet5_adam(data: Path | None = None) -> Workload:
-    """The recipe of the Buenos Aires thesis: Adam with 0.01, batch 64."""
-    plain = mnist_lenet5(data)
-    return dataclasses.replace(plain, name="mnist-lenet5-adam", optimizer=_adam)
+    """LeNet-5 by the recipe of the Buenos Aires thesis: Adam with 0.01, batch 64."""
+    plain = _workload(data, "mnist", LeNet5, suffix="lenet5-adam", rate=0.01, epochs=5)
+    return dataclasses.replace(plain, optimizer=_adam)
+
+
+def mnist_nielsen(data: Path | None = None) -> Workload:
+    """The network of Nielsen's book, by the second recipe of the Buenos Aires thesis: plain SGD with 0.1, batch 10.
+
+    In the thesis it took 60 epochs at a constant rate; here 20, with a rate that falls.
+    """
+    plain = _workload(data, "mnist", NielsenNet, suffix="nielsen", rate=0.1, epochs=20)
+    plain_sgd = partial(_sgd, rate=0.1, momentum=0.0)
+    return dataclasses.replace(plain, optimizer=plain_sgd, schedule=warm_up_and_fall, batch=10)
+
+
+def mnist_mlp(data: Path | None = None) -> Workload:
+    """Three dense layers on handwritten digits of 28x28."""
+    plain = _workload(data, "mnist", MultilayerPerceptron, suffix="mlp", rate=0.05, epochs=10)
+    return dataclasses.replace(plain, schedule=warm_up_and_fall)
 
 
 def _cnn(data: Path | None, dataset: str) -> Workload:
@@ -87,20 +107,25 @@ def _cnn(data: Path | None, dataset: str) -> Workload:
 
 
 def mnist_cnn(data: Path | None = None) -> Workload:
+    """Two convolutions and two dense layers, 421,642 parameters."""
     return _cnn(data, "mnist")
 
 
 def fashion_mnist_cnn(data: Path | None = None) -> Workload:
+    """Two convolutions and two dense layers on pictures of clothes."""
     return _cnn(data, "fashion-mnist")
 
 
 def mnist_resnet(data: Path | None = None) -> Workload:
+    """A small residual network with batch norm."""
     return _workload(data, "mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)
 
 
 def fashion_mnist_lenet5(data: Path | None = None) -> Workload:
+    """LeNet-5 on pictures of clothes."""
     return _workload(data, "fashion-mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
 
 
 def fashion_mnist_resnet(data: Path | None = None) -> Workload:
+    """A small residual network with batch norm on pictures of clothes."""
     return _workload(data, "fashion-mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)

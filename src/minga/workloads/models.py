@@ -6,7 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["DigitsNet", "LeNet5", "SmallConvNet", "SmallResNet", "SmallTransformer"]
+__all__ = [
+    "DigitsNet",
+    "LeNet5",
+    "MultilayerPerceptron",
+    "NielsenNet",
+    "ResidualBlock",
+    "SmallConvNet",
+    "SmallResNet",
+    "SmallTransformer",
+]
 
 
 class DigitsNet(nn.Sequential):
@@ -46,6 +55,30 @@ class LeNet5(nn.Sequential):
         )
 
 
+class NielsenNet(nn.Sequential):
+    """The network of Nielsen's book for pictures of 28x28, with sigmoids: 289,630 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(1, 20, 5),
+            nn.Sigmoid(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(2880, 100),
+            nn.Sigmoid(),
+            nn.Linear(100, 10),
+        )
+
+
+class MultilayerPerceptron(nn.Sequential):
+    """Three dense layers for pictures of 28x28: 235,146 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+        )
+
+
 class SmallConvNet(nn.Sequential):
     """Two convolutions and two dense layers for pictures of 28x28: 421,642 parameters, most of them in one layer."""
 
@@ -64,7 +97,7 @@ class SmallConvNet(nn.Sequential):
         )
 
 
-class _Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions with batch norm and a way around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -96,10 +129,10 @@ class SmallResNet(nn.Sequential):
             nn.Conv2d(1, width, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(width),
             nn.ReLU(),
-            _Block(width, width, 1),
-            _Block(width, 2 * width, 2),
-            _Block(2 * width, 4 * width, 2),
-            _Block(4 * width, 4 * width, 1),
+            ResidualBlock(width, width, 1),
+            ResidualBlock(width, 2 * width, 2),
+            ResidualBlock(2 * width, 4 * width, 2),
+            ResidualBlock(4 * width, 4 * width, 1),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(4 * width, classes),
@@ -109,9 +142,10 @@ class SmallResNet(nn.Sequential):
 class _Layer(nn.Module):
     """Attention to what came before, then a dense network for each place; both with a way around them."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
+        self.dropout = nn.Dropout(dropout)
         self.before_attention = nn.LayerNorm(width)
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.attended = nn.Linear(width, width)
@@ -127,8 +161,8 @@ class _Layer(nn.Module):
             part.view(samples, length, self.heads, -1).transpose(1, 2) for part in projected.split(width, dim=2)
         )
         seen = scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        inputs = inputs + self.attended(seen.transpose(1, 2).reshape(samples, length, width))
-        result: Tensor = inputs + self.dense(inputs)
+        inputs = inputs + self.dropout(self.attended(seen.transpose(1, 2).reshape(samples, length, width)))
+        result: Tensor = inputs + self.dropout(self.dense(inputs))
         return result
 
 
@@ -136,12 +170,20 @@ class SmallTransformer(nn.Module):
     """A decoder that tells the next character at each place: 421,697 parameters for 65 characters."""
 
     def __init__(
-        self, characters: int = 65, *, context: int = 64, width: int = 128, layers: int = 2, heads: int = 4
+        self,
+        characters: int = 65,
+        *,
+        context: int = 64,
+        width: int = 128,
+        layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.context = context
         self.characters = nn.Embedding(characters, width)
         self.places = nn.Embedding(context, width)
-        self.layers = nn.Sequential(*(_Layer(width, heads) for _ in range(layers)))
+        self.layers = nn.Sequential(*(_Layer(width, heads, dropout) for _ in range(layers)))
         self.outputs = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, characters))
         for embedding in (self.characters, self.places):
             nn.init.normal_(embedding.weight, std=0.02)

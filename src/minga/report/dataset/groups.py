@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from minga.evaluate.metric import lower_by_name
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
 from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
+from minga.report.metrics import main_metric
 from minga.units import parse_bandwidth
 
 __all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
@@ -270,9 +272,16 @@ class Dataset:
         )
 
     def metrics(self) -> list[str]:
-        """Names of what was evaluated, accuracy first, then loss."""
-        names = {name for group in self.groups for run in group.runs for point in run.curve for name in point.metrics}
-        return sorted(names, key=lambda name: (name != "accuracy", name != "loss", name))
+        """Names of what was evaluated: what stands for all first, then the loss, then others as runs have them."""
+        points = [point for group in self.groups for run in group.runs for point in run.curve]
+        names = list(dict.fromkeys(name for point in points for name in point.metrics))
+        first = main_metric(names)
+        return sorted(names, key=lambda name: (name != first, name != "loss"))
+
+    def lower_is_better(self, metric: str) -> bool:
+        """As the runs say; of runs that don't, by the metric's name."""
+        told = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
+        return any(metric in names for names in told) if told else lower_by_name(metric)
 
 
 def _network(path: str) -> bool:

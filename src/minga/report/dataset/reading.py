@@ -75,6 +75,8 @@ class Run:
     """Seconds since the beginning, watts by device: counters of the whole machine."""
     network: dict[str, Any] | None = None
     simulated: bool = False
+    lower_is_better: set[str] = field(default_factory=set)
+    """Of which metrics, as its evaluations say; empty if they don't."""
 
     @property
     def finished(self) -> Summary:
@@ -201,6 +203,7 @@ def _read_events(run: Run, *, elastic: bool) -> None:
                 elif kind == "evaluated" and began is not None:
                     evaluations.append((time, float(event["seconds"])))
                     curve.append((time, _point(event, time - began - idle, event["metrics"])))
+                    run.lower_is_better.update(map(str, event.get("lower_is_better", ())))
                 elif kind == "step" and rank == leader and began is not None and event["loss"] is not None:
                     losses.append((time, _point(event, time - began - idle, {"training loss": event["loss"]})))
                 elif kind == "sample" and began is not None and event["seconds"] > 0:

@@ -13,11 +13,11 @@ from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run
 from minga.report.dataset.statistics import Spread
+from minga.report.metrics import is_share, shown_metric
 
-__all__ = ["Target", "choose_target", "lower_is_better", "reached", "shown_metric", "time_to"]
+__all__ = ["Target", "choose_target", "reached", "time_to"]
 
 _ROUND = (0.999, 0.995, 0.99, 0.98, 0.97, 0.96, *(percent / 100 for percent in range(95, 0, -5)))
-_LOW = ("loss", "error", "perplexity", "mse", "mae", "rmse")
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,18 @@ class Target:
     metric: str
     value: float
     reason: str
+    lower_is_better: bool = False
 
     @property
     def text(self) -> str:
         return f"{self.metric} {shown_metric(self.metric, self.value, short=True)}"
 
 
-def lower_is_better(metric: str) -> bool:
-    return metric.lower().endswith(_LOW)
-
-
-def shown_metric(metric: str, value: float, *, short: bool = False) -> str:
-    if metric == "accuracy":
-        return f"{100 * value:.4g} %" if short else f"{100 * value:.1f} %"
-    return f"{value:.4g}"
-
-
 def time_to(run: Run, target: Target) -> float:
     """Seconds of training until the first evaluation that was good enough."""
     for point in run.curve:
         value = point.metrics.get(target.metric)
-        if value is not None and (value <= target.value if lower_is_better(target.metric) else value >= target.value):
+        if value is not None and (value <= target.value if target.lower_is_better else value >= target.value):
             return point.seconds
     return math.inf
 
@@ -65,30 +56,32 @@ def choose_target(dataset: Dataset, wanted: float | None) -> Target | None:
     names = dataset.metrics()
     if not names:
         return None
-    metric = next((name for name in names if name != "loss"), "loss")
+    metric = names[0]
+    lower = dataset.lower_is_better(metric)
     if wanted is not None:
-        if metric == "accuracy" and not 0 < wanted <= 1:
-            raise UsageError(f"--target {wanted:g} is no accuracy: it is a part of 1, such as 0.95")
-        return Target(metric, wanted, "as asked for")
-    best = [_best(group, metric) for group in dataset.groups]
+        if is_share(metric) and not 0 < wanted <= 1:
+            raise UsageError(f"--target {wanted:g} is no {metric}: it is a part of 1, such as 0.95")
+        return Target(metric, wanted, "as asked for", lower)
+    best = [_best(group, metric, lower=lower) for group in dataset.groups]
     if any(value is None for value in best):
         return None
     known = [value for value in best if value is not None]
-    if lower_is_better(metric):
-        return Target(metric, _rounded_up(max(known)), "what every group reached, rounded up")
+    if lower:
+        return Target(metric, _rounded_up(max(known)), "what every group reached, rounded up", lower)
     common = next((value for value in _ROUND if value <= min(known)), None)
     # One group that learned nothing would drag the target down to where nobody cares.
-    if metric == "accuracy" and common is not None and common >= 0.9 * max(known):
+    if is_share(metric) and common is not None and common >= 0.9 * max(known):
         return Target(metric, common, f"the highest round {metric} that every group reached")
     alone = [value for group, value in zip(dataset.groups, best, strict=True) if group.nodes == 1 and value is not None]
     reference = max(alone or known)
     whose = "the best median on one node" if alone else "the best median"
-    return Target(metric, math.floor(0.99 * reference * 1e4) / 1e4, f"99 % of {whose}")
+    nearly = reference - 0.01 * abs(reference)  # some metrics, such as R2, may be below zero
+    return Target(metric, math.floor(nearly * 1e4) / 1e4, f"99 % of {whose}")
 
 
-def _best(group: Group, metric: str) -> float | None:
+def _best(group: Group, metric: str, *, lower: bool) -> float | None:
     """What more than half of the runs reached at some time, so that the median time to it is finite."""
-    choose = min if lower_is_better(metric) else max
+    choose = min if lower else max
     values = [[point.metrics[metric] for point in run.curve if metric in point.metrics] for run in group.runs]
     best = sorted((choose(each) for each in values if each), reverse=choose is max)
     return best[group.n // 2] if len(best) > group.n // 2 else None

@@ -1,4 +1,4 @@
-"""Accuracy and loss against time and against epochs."""
+"""Metrics and loss against time and against epochs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from minga.report.dataset.reading import Point
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target
 from minga.report.figures.style import Drawing, fitted, legend_below, line_style, new_figure, seconds_label, to_svg
+from minga.report.metrics import is_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +96,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     panels = dict(list(panels.items())[:_PANELS])
     many = len(panels) > 1
     name = f"{file_name(metric)}-curves"
-    percent = metric == "accuracy"
+    percent = is_share(metric)
     title = f"{metric[0].upper()}{metric[1:]} against training time and against epochs"
     note = "A marker is an evaluation."
     if repeated:
@@ -171,7 +172,7 @@ def _dress(pair: list[Axes], panel: str, unit: str) -> None:
 
 def _limits(axes: Axes, metric: str, courses: list[Course]) -> None:
     values = [spread for each in courses for spread in each.values]
-    if metric == "accuracy":
+    if is_share(metric):
         low = 100 * min(spread.low for spread in values)
         axes.set_ylim(max(0.0, low - 0.06 * (100 - low)), min(100.5, 100 * max(spread.high for spread in values) + 1.5))
     elif metric.endswith("loss") and all(spread.low > 0 for spread in values):

@@ -17,7 +17,7 @@ class Markup(str):
     __slots__ = ()
 
 
-_WITHOUT_END = {"meta", "br", "hr", "link"}
+_WITHOUT_END = {"meta", "br", "hr", "link", "img"}
 
 
 def tag(name: str, /, *content: str | Iterable[str], **attributes: str | bool) -> Markup:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.statistics import Spread
-from minga.report.dataset.targets import Target, reached, shown_metric
+from minga.report.dataset.targets import Target, reached
 from minga.report.figures.curves import course, file_name
+from minga.report.metrics import shown_metric
 from minga.report.tables.table import (
     Column,
     Table,
@@ -19,7 +20,9 @@ from minga.report.tables.table import (
     show_seconds,
 )
 
-__all__ = ["curve_tables", "group_table", "run_table", "target_table"]
+__all__ = ["curve_tables", "group_table", "metric_tables", "run_table", "target_table"]
+
+_LARGEST = 30
 
 
 def group_table(dataset: Dataset) -> Table:
@@ -126,6 +129,28 @@ def curve_tables(dataset: Dataset) -> list[Table]:
             Column(metric.replace(" ", "_"), metric, spread=True),
         ]
         tables.append(Table(f"{file_name(metric)}-curves", metric, columns, rows, only_csv=True))
+    return tables
+
+
+def metric_tables(dataset: Dataset) -> list[Table]:
+    """Metrics that are tables, such as confusion matrices: those of each group's first run, at its end."""
+    tables = []
+    for number, group in enumerate(dataset.groups, start=1):
+        for metric, rows in group.runs[0].finished.tables.items():
+            columns = [
+                Column("row", "", text=True),
+                *(Column(str(at), str(at), show_number) for at in range(len(rows))),
+            ]
+            tables.append(
+                Table(
+                    f"{file_name(metric)}-{number}",
+                    f"{metric[:1].upper()}{metric[1:]}: {group.label}",
+                    columns,
+                    [[str(at), *row] for at, row in enumerate(rows)],
+                    f"Of {group.runs[0].directory.name}. A row for each true class, a column for what was told.",
+                    only_csv=len(rows) > _LARGEST,
+                )
+            )
     return tables
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from minga.report.dataset.groups import Dataset
 from minga.report.dataset.targets import Target
 from minga.report.words.circumstances import energy, failures, links, simulations
-from minga.report.words.outcome import accuracy, opening, target_times
+from minga.report.words.outcome import opening, quality, target_times
 from minga.report.words.speed import best_strategies, speeds, stragglers
 
 __all__ = ["sentences"]
@@ -22,7 +22,7 @@ def sentences(dataset: Dataset, target: Target | None) -> list[str]:
         *speeds(dataset),
         *best_strategies(dataset),
         *stragglers(dataset),
-        *accuracy(dataset),
+        *quality(dataset),
         *target_times(dataset, target),
         *energy(dataset),
         *simulations(dataset),

@@ -6,20 +6,22 @@ import math
 
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.settings import shown_value
-from minga.report.dataset.targets import Target, reached, shown_metric
+from minga.report.dataset.targets import Target, reached
+from minga.report.metrics import is_share, shown_metric
 from minga.report.numbers import duration
 from minga.report.words.phrases import count, joined, strategy_name, subject, verb
 
-__all__ = ["accuracy", "opening", "target_times"]
+__all__ = ["opening", "quality", "target_times"]
 
 _POINT = 0.01
+_PART = 0.01
 _MOST = 4
 
 
 def opening(dataset: Dataset) -> list[str]:
     workloads = joined(sorted({shown_value("workload", group.settings["workload"]) for group in dataset.groups}))
     if len(dataset.groups) == 1:
-        return [_only(dataset.groups[0], workloads)]
+        return [_only(dataset, dataset.groups[0], workloads)]
     repetitions = sorted({group.n for group in dataset.groups})
     each = f"{repetitions[0]}" if len(repetitions) == 1 else f"{repetitions[0]} to {repetitions[-1]}"
     plural = "s" if repetitions[-1] > 1 else ""
@@ -30,13 +32,13 @@ def opening(dataset: Dataset) -> list[str]:
     return [runs + (caution if repetitions[0] == 1 else "")]
 
 
-def _only(group: Group, workloads: str) -> str:
+def _only(dataset: Dataset, group: Group, workloads: str) -> str:
     many = f"{group.n} runs" if group.n > 1 else "One run"
     epochs = group.number(lambda run: run.finished.epochs).median
     length = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'} in {duration(group.seconds.median)}"
     reached = [
         f"{name} {shown_metric(name, spread.median)}"
-        for name in sorted(group.runs[0].finished.metrics)
+        for name in dataset.metrics()
         if (spread := group.metric(name)) is not None
     ]
     what = f"{joined(reached)} after {length}" if reached else f"trained for {length}"
@@ -45,33 +47,47 @@ def _only(group: Group, workloads: str) -> str:
     return f"{many} of {workloads} on {where}: {what}{median}, {group.samples_per_second.median:,.0f} samples/s."
 
 
-def accuracy(dataset: Dataset) -> list[str]:
-    """Where many nodes end more than a point away from one."""
+def quality(dataset: Dataset) -> list[str]:
+    """Where many nodes end away from one by more than a point, or by more than a hundredth of what is no share."""
+    metrics = dataset.metrics()
+    if not metrics:
+        return []
+    metric = metrics[0]
     compared, told = 0, []
     for group in dataset.groups:
         baseline = dataset.baseline(group) if group.nodes > 1 else None
-        mine, other = group.metric("accuracy"), baseline.metric("accuracy") if baseline else None
+        mine, other = group.metric(metric), baseline.metric(metric) if baseline else None
         if mine is None or other is None:
             continue
         compared += 1
         difference = mine.median - other.median
-        if abs(difference) > _POINT:
-            words = (
-                f"{subject(dataset, group)} {verb(group, 'ends', 'end')} at {shown_metric('accuracy', mine.median)}, "
-            )
-            words += f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'} one node "
-            words += f"({shown_metric('accuracy', other.median)}"
+        # A difference that counts is 1 in this measure.
+        apart = abs(difference) / (_POINT if is_share(metric) else _PART * abs(other.median) or math.ulp(0.0))
+        if apart > 1:
+            words = f"{subject(dataset, group)} {verb(group, 'ends', 'end')} at {shown_metric(metric, mine.median)}, "
+            words += f"{_far(metric, difference, other.median)} {'above' if difference > 0 else 'below'} one node "
+            words += f"({shown_metric(metric, other.median)}"
             overlap = mine.low <= other.high and other.low <= mine.high
             doubt = "; their ranges overlap" if overlap and min(mine.n, other.n) > 1 else ""
             doubt = "; single runs" if min(mine.n, other.n) == 1 else doubt
-            told.append((abs(difference), f"{words}{doubt})."))
+            told.append((apart, f"{words}{doubt})."))
+    name = f"{metric[0].upper()}{metric[1:]}"
+    if dataset.lower_is_better(metric) and told:
+        name += " (less is better)"
+    measure = "a point" if is_share(metric) else "1 %"
     if compared and not told:
-        return ["Accuracy: all groups on several nodes end within a point of one node."]
+        return [f"{name}: all groups on several nodes end within {measure} of one node."]
     told.sort(key=lambda pair: -pair[0])
     if len(told) <= 2:
-        return [f"Accuracy: {sentence}" for _, sentence in told]
-    where = f"{len(told)} of {compared} groups on several nodes end more than a point from one node"
-    return [f"Accuracy: {where}; the farthest: {told[0][1]}"]
+        return [f"{name}: {sentence}" for _, sentence in told]
+    where = f"{len(told)} of {compared} groups on several nodes end more than {measure} from one node"
+    return [f"{name}: {where}; the farthest: {told[0][1]}"]
+
+
+def _far(metric: str, difference: float, reference: float) -> str:
+    if is_share(metric):
+        return f"{abs(100 * difference):.1f} points"
+    return f"{abs(100 * difference / reference):.1f} %" if reference else f"{abs(difference):.4g}"
 
 
 def target_times(dataset: Dataset, target: Target | None) -> list[str]:

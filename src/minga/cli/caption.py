@@ -1,0 +1,159 @@
+"""`minga caption`: what a trained network says of photographs, how good that is, and features of new ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from minga.cli.options import DataOption, JsonOption
+from minga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minga.workloads.captions.speaking import Speaker
+
+__all__ = ["register"]
+
+_ON_A_PAGE = 12
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+
+
+def register(application: typer.Typer) -> None:
+    application.command("caption", no_args_is_help=True)(caption)
+
+
+def caption(
+    pictures: Annotated[
+        list[str] | None, typer.Argument(metavar="IMAGE...", help="Files, or names of photographs of the data set.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option("--run", metavar="RUN", help="A run of flickr8k-captions.")] = None,
+    beam: Annotated[int, typer.Option("--beam", help="Sentences looked at for each picture (1: greedy).")] = 3,
+    encoder: Annotated[
+        str | None, typer.Option("--encoder", help="For files: vgg16 (needs torchvision), or file.py:encoder.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option("--score", metavar="SPLIT", help="BLEU-1..4 of a whole split: dev or test.")
+    ] = None,
+    features_to: Annotated[
+        Path | None, typer.Option("--features-to", metavar="FILE.npz", help="Only compute a folder's features.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.html", help="Write pictures and captions as a page.")
+    ] = None,
+    photographs: Annotated[
+        Path | None, typer.Option("--photographs", metavar="DIR", help="For --page: where the data set's pictures are.")
+    ] = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is in a picture, with a network that `minga train flickr8k-captions` has trained.
+
+    Examples:
+
+      minga caption dog.jpg --run runs/RUN --encoder vgg16
+
+      minga caption 3385593926_d3e9c21170.jpg --run runs/RUN --data DIR
+
+      minga caption --score test --beam 3 --run runs/RUN --data DIR
+
+      minga caption --page captions.html --photographs Flicker8k_Dataset --run runs/RUN
+
+      minga caption PHOTOGRAPHS --encoder vgg16 --features-to DIR/flickr8k/features_vgg16.npz
+    """
+    from minga.workloads.captions.speaking import Speaker
+
+    if beam < 1:
+        raise ConfigError(f"--beam should be at least 1, not {beam}")
+    for target in (features_to, page):  # before minutes of work, not after them
+        if target is not None and not target.parent.is_dir():
+            raise ConfigError(
+                f"{target} can't be written: there is no folder {target.parent}; make it, or give another"
+            )
+    if features_to is not None:
+        _compute_features(pictures or [], encoder, features_to)
+        return
+    if run is None:
+        raise ConfigError("give the run that has trained the network: --run runs/RUN")
+    speaker = Speaker.of(run, data)
+    if score is not None:
+        reached = speaker.score(score, beam=beam)
+        if as_json:
+            print(json.dumps({"split": score, "beam": beam, **reached}))
+        else:
+            shown = "   ".join(f"{name} [bold]{value:.3f}[/]" for name, value in reached.items())
+            Console().print(f"{score}, beam {beam}: {shown}", highlight=False)
+        return
+    if not pictures and page is not None:
+        pictures = speaker.content.names["test"][:_ON_A_PAGE]
+    if not pictures:
+        raise ConfigError("give a picture, or the name of a photograph of the data set")
+    told = _tell(speaker, pictures, encoder, beam)
+    if page is not None:
+        _write_page(page, photographs, speaker, told, f"By {run.name}, beam {beam}. Below: what people said.")
+    if as_json:
+        print(json.dumps(told))
+    else:
+        for name, sentence in told.items():
+            Console().print(f"{name}: {sentence}" if len(told) > 1 else sentence, highlight=False, markup=False)
+
+
+def _tell(speaker: Speaker, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
+    """A caption for each; names that have features need no encoder."""
+    from minga.workloads.captions.encoders import encode, load_encoder
+
+    known = set(speaker.content.features.names)
+    files = [name for name in pictures if name not in known]
+    missing = [name for name in files if not Path(name).is_file()]
+    if missing:
+        raise ConfigError(f"{missing[0]!r} is no file, and no photograph with features in the data set")
+    if files and encoder is None:
+        raise ConfigError(f"{files[0]} has no features yet: give the encoder that the others are from, --encoder NAME")
+    told = {}
+    named = [name for name in pictures if name in known]
+    if named:
+        told = dict(zip(named, speaker.captions(speaker.content.features.of(named), beam=beam), strict=True))
+    if files and encoder is not None:
+        seen = encode(load_encoder(encoder), [Path(name) for name in files])
+        told |= dict(zip(files, speaker.captions(seen.vectors, beam=beam), strict=True))
+    return {name: told[name] for name in pictures}
+
+
+def _write_page(page: Path, photographs: Path | None, speaker: Speaker, told: dict[str, str], note: str) -> None:
+    from minga.report.pages.gallery import Told, gallery
+
+    def file_of(name: str) -> Path | None:
+        places = [Path(name), *([photographs / name] if photographs is not None else [])]
+        return next((place for place in places if place.is_file()), None)
+
+    captions = speaker.content.captions
+    shown = [Told(name, said, captions.get(name, ()), file_of(name)) for name, said in told.items()]
+    try:
+        page.write_text(gallery("Captions", note, shown), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{page} can't be written: {error.strerror}; give another file") from None
+
+
+def _compute_features(folders: list[str], encoder: str | None, target: Path) -> None:
+    from rich.progress import Progress
+
+    from minga.workloads.captions.encoders import encode, load_encoder, save_features
+
+    if len(folders) != 1 or not Path(folders[0]).is_dir():
+        raise ConfigError("--features-to needs one folder of photographs: minga caption FOLDER --features-to FILE.npz")
+    if encoder is None:
+        raise ConfigError("give the encoder: --encoder vgg16, or file.py:encoder")
+    found = sorted(path for path in Path(folders[0]).iterdir() if path.suffix.lower() in _ENDINGS)
+    if not found:
+        raise ConfigError(f"{folders[0]} has no pictures ({', '.join(_ENDINGS)})")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("photographs", total=len(found))
+        features = encode(load_encoder(encoder), found, done=lambda count: bar.update(task, completed=count))
+    try:
+        save_features(target, features, encoder)
+    except OSError as error:
+        raise ConfigError(f"{target} can't be written: {error.strerror}; give another file") from None
+    console.print(f"{len(found):,} photographs, {features.width:,} numbers each, in {target}", highlight=False)

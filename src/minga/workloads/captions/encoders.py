@@ -1,0 +1,110 @@
+"""From photographs to features: VGG16 where torchvision is installed, or any module of one's own.
+
+encoder = load_encoder("vgg16")                        # 4,096 numbers, as in the thesis
+encoder = load_encoder("my_encoder.py:encoder")        # any nn.Module, or a function that makes one
+features = encode(encoder, [Path("dog.jpg")])
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from minga.data.flickr8k import Features
+from minga.errors import ConfigError, DataError, unknown
+from minga.user_files import load_from_file
+
+__all__ = ["ENCODERS", "Encoder", "encode", "load_encoder", "read_colour", "save_features"]
+
+# What networks for ImageNet expect.
+_SIDE = 224
+_MEAN = (0.485, 0.456, 0.406)
+_DEVIATION = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A network that sees, and how a picture is made ready for it."""
+
+    name: str
+    module: nn.Module
+    prepare: Callable[[Path], Tensor]
+
+
+def read_colour(path: Path) -> Tensor:
+    """A picture as 3 x 224 x 224, scaled as networks for ImageNet want it: the shorter side to 256, then the middle."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("pictures are read by Pillow, which is not installed: pip install 'minga[images]'") from error
+    try:
+        with Image.open(path) as picture:
+            colour = picture.convert("RGB")
+            scale = 256 / min(colour.size)
+            width, height = (max(_SIDE, round(scale * side)) for side in colour.size)
+            left, top = (width - _SIDE) // 2, (height - _SIDE) // 2
+            scaled = colour.resize((width, height), Image.Resampling.BILINEAR)
+            values = np.asarray(scaled.crop((left, top, left + _SIDE, top + _SIDE)), dtype=np.float32) / 255.0
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} can't be read as a picture ({error}); give another") from error
+    mean, deviation = torch.tensor(_MEAN).view(3, 1, 1), torch.tensor(_DEVIATION).view(3, 1, 1)
+    return (torch.from_numpy(values).permute(2, 0, 1) - mean) / deviation
+
+
+def _vgg16() -> nn.Module:
+    """VGG16 without its last layer."""
+    try:
+        from torchvision.models import VGG16_Weights, vgg16  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise ConfigError(
+            "the encoder vgg16 is torchvision's, which is not installed; install it, or give one of your own: "
+            "--encoder file.py:encoder"
+        ) from error
+    network: nn.Module = vgg16(weights=VGG16_Weights.IMAGENET1K_V1)
+    classifier: Any = network.classifier
+    network.classifier = nn.Sequential(*list(classifier)[:-1])
+    return network
+
+
+ENCODERS: dict[str, Callable[[], nn.Module]] = {"vgg16": _vgg16}
+
+
+def load_encoder(reference: str) -> Encoder:
+    """The encoder behind a name or `file.py:name`; a module may have a `prepare(path)` of its own."""
+    if ".py" in reference:
+        found = load_from_file(reference if ":" in reference else f"{reference}:encoder")
+        module = found() if inspect.isfunction(found) or inspect.isclass(found) else found
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"{reference} is a {type(module).__name__}, not a torch.nn.Module or what makes one")
+    elif reference in ENCODERS:
+        module = ENCODERS[reference]()
+    else:
+        raise unknown("encoder", reference, ENCODERS, "One of your own: file.py:encoder.")
+    return Encoder(reference, module.eval(), getattr(module, "prepare", read_colour))
+
+
+def encode(
+    encoder: Encoder, pictures: Sequence[Path], *, batch: int = 16, done: Callable[[int], None] = lambda count: None
+) -> Features:
+    """A row for each picture; `done` is told how many there are."""
+    rows = []
+    with torch.no_grad():
+        for at in range(0, len(pictures), batch):
+            some = torch.stack([encoder.prepare(path) for path in pictures[at : at + batch]])
+            rows.append(encoder.module(some).flatten(1).float())
+            done(min(at + batch, len(pictures)))
+    return Features([path.name for path in pictures], torch.cat(rows))
+
+
+def save_features(path: Path, features: Features, encoder: str) -> None:
+    """As `read_features` reads them, in float16."""
+    np.savez_compressed(
+        path, names=np.array(features.names), feats=features.vectors.half().numpy(), encoder=np.array(encoder)
+    )

@@ -1,0 +1,138 @@
+"""The workload `flickr8k-captions`: learns what people say of 6,000 photographs, and says something of others.
+
+    minga train flickr8k-captions --data DIR --nodes 2
+    minga caption 3385593926_d3e9c21170.jpg --run runs/RUN --data DIR
+
+Photographs come as features that an encoder has computed before: DIR/flickr8k/features*.npz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+from torch.utils.data import TensorDataset
+
+from minga.data.directory import dataset_directory
+from minga.data.flickr8k import CAPTIONS, SPLITS, Features, find_features, read_captions, read_features, read_names
+from minga.errors import DataError
+from minga.evaluate import Bleu, Perplexity
+from minga.workload import FurtherTest, Workload
+from minga.workloads.captions.decoding import greedy
+from minga.workloads.captions.model import CaptionNet, next_words
+from minga.workloads.captions.vocabulary import Vocabulary, padded
+from minga.workloads.schedules import warm_up_and_fall
+
+__all__ = ["LONGEST", "CaptionData", "bleu_metrics", "flickr8k_captions", "load_caption_data"]
+
+LONGEST = 30
+"""Words that a generated sentence has at most."""
+
+_AT_LEAST = 5  # rarer words can't be learned, and make the largest layer three times as large
+_NO_PLACE = -1
+
+
+@dataclass(frozen=True)
+class CaptionData:
+    """Captions, words, features and the standard split."""
+
+    captions: Mapping[str, Sequence[str]]
+    names: Mapping[str, list[str]]
+    """The photographs of train, dev and test."""
+    vocabulary: Vocabulary
+    features: Features
+
+    def sentences(self, split: str) -> TensorDataset:
+        """A sample for each caption: the photograph's features and the caption's words."""
+        owners = [name for name in self.names[split] for _ in self.captions[name]]
+        words = [self.vocabulary.encode(each) for name in self.names[split] for each in self.captions[name]]
+        return TensorDataset(self.features.of(owners), padded(words))
+
+    def photographs(self, split: str) -> TensorDataset:
+        """A sample for each photograph: its features and all that people said."""
+        told = [[self.vocabulary.reference(each) for each in self.captions[name]] for name in self.names[split]]
+        most, longest = max(map(len, told)), max(len(words) for several in told for words in several)
+        references = [padded([*several, *[[]] * (most - len(several))], longest) for several in told]
+        return TensorDataset(self.features.of(self.names[split]), torch.stack(references))
+
+
+def load_caption_data(data: Path | None) -> CaptionData:
+    """Read DIR/flickr8k."""
+    directory = dataset_directory("flickr8k", data, needs=[CAPTIONS, *SPLITS.values()])
+    captions = read_captions(directory)
+    names = {split: read_names(directory, split) for split in SPLITS}
+    untold = [name for split in names.values() for name in split if name not in captions]
+    if untold:
+        raise DataError(f"{directory / CAPTIONS} has no caption of {untold[0]}, which the split names; fetch it again")
+    learned = [each for name in names["train"] for each in captions[name]]
+    others = [each for split in ("dev", "test") for name in names[split] for each in captions[name]]
+    vocabulary = Vocabulary.of(learned, others, at_least=_AT_LEAST)
+    return CaptionData(captions, names, vocabulary, read_features(find_features(directory)))
+
+
+def bleu_metrics() -> dict[str, Bleu]:
+    """BLEU-1 to BLEU-4 of all words: small letters, no punctuation, neither the beginning nor the end."""
+    return {f"BLEU-{order}": Bleu(order=order) for order in range(1, 5)}
+
+
+def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    return torch.optim.Adam(parameters, lr=0.002)
+
+
+def _told(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Scores of the next word at each place that counts, and the words there."""
+    features, words = batch
+    inputs, targets, kept = next_words(words)
+    return model(features.float(), inputs, kept), targets.masked_fill(~kept, _NO_PLACE)
+
+
+def _loss(outputs: Tensor, targets: Tensor, *, mean_words: float) -> Tensor:
+    """The cross entropy of a caption, the mean over captions, in units of a word.
+
+    Divided by the words that captions have on average, not by those of this batch: a sum that several nodes divide by
+    different numbers would not be the sum that one node has.
+    """
+    entropies = cross_entropy(outputs, targets[targets != _NO_PLACE], reduction="sum")
+    return entropies / (len(targets) * mean_words)
+
+
+def _said(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Sentences about photographs, and what people said."""
+    assert isinstance(model, CaptionNet)
+    features, references = batch
+    return greedy(model, features.float(), longest=LONGEST), references
+
+
+def flickr8k_captions(data: Path | None = None) -> Workload:
+    """Captions of photographs, by the network of the Quito thesis: features, embedding and LSTM.
+
+    Its batch is that of the thesis' two workers together.
+
+    It is looked at on the development split: the test split is for the end.
+    """
+    content = load_caption_data(data)
+    train = content.sentences("train")
+    words = train.tensors[1]
+    mean_words = float((words != 0).sum()) / len(words)
+    return Workload(
+        name="flickr8k-captions",
+        model=partial(CaptionNet, content.vocabulary.known, content.features.width),
+        train=train,
+        test=content.sentences("dev"),
+        predict=_told,
+        loss=partial(_loss, mean_words=mean_words),
+        metrics={"perplexity": Perplexity(padding=_NO_PLACE)},
+        further_tests=(FurtherTest(data=content.photographs("dev"), predict=_said, metrics=bleu_metrics()),),
+        main="BLEU-1",
+        optimizer=_adam,
+        schedule=warm_up_and_fall,
+        batch=64,
+        epochs=10,
+    )
