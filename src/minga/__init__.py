@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
+    from minga.data.prepared.dataset import PreparedDataset
     from minga.experiment import Cluster, Experiment, Training
     from minga.layout import Bucket
     from minga.own_loop import OwnLoop, join
@@ -28,6 +29,7 @@ __all__ = [
     "Codec",
     "Experiment",
     "OwnLoop",
+    "PreparedDataset",
     "Replica",
     "Strategy",
     "Study",
@@ -53,6 +55,7 @@ _HOMES = {
     "Codec": "minga.codecs",
     "Experiment": "minga.experiment",
     "OwnLoop": "minga.own_loop",
+    "PreparedDataset": "minga.data.prepared.dataset",
     "Replica": "minga.replica",
     "Strategy": "minga.strategies",
     "Study": "minga.study",

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
-from minga.data.batches import collate, fetch, length
+from minga.data.batches import batches_ahead, blocks_of, collate, fetch, length
 from minga.data.order import Order, Share
+from minga.data.read_ahead import ReadAhead
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.evaluate import evaluate
@@ -52,6 +53,8 @@ class Trainee:
     base_learning_rates: list[float] = field(default_factory=list)
     beginning: Beginning | None = None
     """Of the group of ranks that it trains in, or has trained in last."""
+    ahead: ReadAhead | None = None
+    """Who reads the next batches while this one is computed with; None: each is read when it is needed."""
 
     def begin(self, rank: int, trainers: int, carried: dict[str, Any]) -> None:
         """From here on the ranks that train stay the same; `carried`: what their strategy has agreed on before."""
@@ -79,7 +82,18 @@ class Trainee:
             return None
         if isinstance(self.order, StreamedOrder):
             return collate(self.order.read(share), self.device)
+        if self.ahead is not None and self.beginning is not None:
+            return self.ahead.take(share, self.order, self._coming)
+        return self.read(share)
+
+    def read(self, share: Share) -> Any:
+        """The samples of a share that has some, by their index."""
         return fetch(self.workload.train, share.indices, self.device)
+
+    def _coming(self, order: Order) -> Share:
+        """This rank's next share, if the ranks stay who they are; `order` goes on."""
+        assert self.beginning is not None
+        return order.take(self.beginning.rank, self.beginning.trainers, self.batch, self.total_batch)
 
     def evaluate(self, together: Transport) -> dict[str, float]:
         """How good the model is, each of these ranks looking at its part of the test set."""
@@ -132,7 +146,7 @@ def build_trainee(
     replica = make_replica(model, optimizer, spans=spans)
     replica.rank = rank
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    return Trainee(
+    trainee = Trainee(
         workload=workload,
         replica=replica,
         order=_order_of(workload, settings),
@@ -143,6 +157,10 @@ def build_trainee(
         steps=settings.steps,
         base_learning_rates=replica.learning_rates,
     )
+    if not is_stream(workload.train):
+        batches = settings.read_ahead if settings.read_ahead is not None else batches_ahead(workload.train)
+        trainee.ahead = ReadAhead(trainee.read, batches=batches) if batches else None
+    return trainee
 
 
 def _order_of(workload: Workload, settings: Training) -> Order:
@@ -154,4 +172,5 @@ def _order_of(workload: Workload, settings: Training) -> Order:
                 "nobody knows how far training has come; give the stream a __len__, or train with --steps"
             )
         return StreamedOrder(reader, drop_last=settings.drop_last)
-    return Order(length(workload.train), settings.seed, drop_last=settings.drop_last)
+    blocks = blocks_of(workload.train)
+    return Order(length(workload.train), settings.seed, blocks=blocks, drop_last=settings.drop_last)
