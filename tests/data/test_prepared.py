@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from minga.data.batches import batches_in_order, fetch
 from minga.data.fingerprint import fingerprint
 from minga.data.order import Blocks
-from minga.data.prepared import dataset as dataset_module
+from minga.data.prepared import maps as maps_module
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import Manifest
 from minga.data.preparing import prepare as prepare_module
@@ -162,10 +162,10 @@ def test_what_is_damaged_is_told_at_the_door(numbers: Path, tmp_path: Path) -> N
 
 
 def test_more_shards_than_open_maps(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset_module, "_OPEN_MAPS", 3)
+    monkeypatch.setattr(maps_module, "_OPEN_MAPS", 3)
     dataset = plain(numbers)
     inputs, targets = dataset.read_batch(torch.randperm(800))
-    assert rows_are_right(inputs, targets) and len(dataset._local.maps) == 3
+    assert rows_are_right(inputs, targets) and len(dataset._maps._open) == 3
 
 
 def test_pages_are_let_go(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_pages_are_let_go(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import sys, psutil, torch
-        from minga.data.prepared import dataset
+        from minga.data.prepared import dataset, maps
         if sys.argv[2] == "keep":
-            dataset._LET_GO_BYTES = 1 << 60
+            maps._LET_GO_BYTES = 1 << 60
         data = dataset.PreparedDataset(sys.argv[1], "train")
         data.read_batch(torch.arange(10))
         before = psutil.Process().memory_info().rss

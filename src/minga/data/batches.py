@@ -26,6 +26,7 @@ __all__ = [
     "first_samples",
     "length",
     "part_of",
+    "to_device",
 ]
 
 
@@ -42,7 +43,7 @@ def fetch(dataset: Dataset[Any], indices: Tensor, device: torch.device) -> Any:
     if type(dataset) is TensorDataset:
         return tuple(tensor[indices].to(device) for tensor in dataset.tensors)
     if isinstance(dataset, ReadByBatch):
-        return _to(dataset.read_batch(indices), device)
+        return to_device(dataset.read_batch(indices), device)
     if hasattr(dataset, "__getitems__"):  # several samples at once, as torch's own loader asks for them
         return collate(dataset.__getitems__(indices.tolist()), device)
     return collate([dataset[index] for index in indices.tolist()], device)
@@ -50,7 +51,7 @@ def fetch(dataset: Dataset[Any], indices: Tensor, device: torch.device) -> Any:
 
 def collate(samples: Sequence[Any], device: torch.device) -> Any:
     """As one batch."""
-    return _to(default_collate(list(samples)), device)
+    return to_device(default_collate(list(samples)), device)
 
 
 def first_samples(dataset: Dataset[Any], count: int, device: torch.device) -> Any:
@@ -68,7 +69,8 @@ def batches_in_order(dataset: Dataset[Any], start: int, stop: int, batch: int, d
     reads = (
         partial(fetch, dataset, torch.arange(at, min(at + batch, stop)), device) for at in range(start, stop, batch)
     )
-    ahead = batches_ahead(dataset)
+    # Batches of evaluation are large, and memory may be what there is least of: one being used, one ready, one read.
+    ahead = min(2, batches_ahead(dataset))
     return in_advance(reads, ahead) if ahead else (read() for read in reads)
 
 
@@ -113,13 +115,14 @@ def length(dataset: Dataset[Any]) -> int:
     return samples
 
 
-def _to(value: Any, device: torch.device) -> Any:
+def to_device(value: Any, device: torch.device) -> Any:
+    """A batch, whatever it consists of."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, dict):
-        return {key: _to(item, device) for key, item in value.items()}
+        return {key: to_device(item, device) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple takes its items one by one
-        return type(value)(*(_to(item, device) for item in value))
+        return type(value)(*(to_device(item, device) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_to(item, device) for item in value)
+        return type(value)(to_device(item, device) for item in value)
     return value

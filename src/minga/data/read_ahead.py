@@ -10,8 +10,11 @@ positions, checkpoints and changes of membership know nothing of reading ahead.
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -22,7 +25,9 @@ from minga.data.order import Order, Share, Stretch
 __all__ = ["ReadAhead", "in_advance"]
 
 _IDLE_SECONDS = 0.5
-_MOST_THREADS = 4
+# What a disk has to give is asked for at once by each read, so two keep it busy; more would only take memory.
+_MOST_THREADS = 2
+_LEAVING_SECONDS = 5.0
 
 Item = TypeVar("Item")
 
@@ -61,6 +66,8 @@ class _Readers:
         self._lock = threading.Lock()
         self._alive = 0
         self._unfinished = 0
+        self._leaving = False
+        _all_readers.add(self)
 
     def submit(self, read: Callable[[], Item]) -> _Reading[Item]:
         reading = _Reading(read)
@@ -82,18 +89,41 @@ class _Readers:
                         self._alive -= 1
                         return
                 continue
+            if self._leaving:
+                reading.dropped = True
             reading.work()
             with self._lock:
                 self._unfinished -= 1
+
+    def leave(self) -> None:
+        """Read nothing more."""
+        self._leaving = True
+
+    @property
+    def busy(self) -> bool:
+        return self._unfinished > 0
+
+
+_all_readers: weakref.WeakSet[_Readers] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave() -> None:
+    """A thread that Python ends in the middle of torch's work takes the whole process down with an abort."""
+    for readers in list(_all_readers):
+        readers.leave()
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    while any(readers.busy for readers in list(_all_readers)) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 class ReadAhead:
     """The next batches of one rank."""
 
-    def __init__(self, read: Callable[[Share], Any], *, batches: int) -> None:
+    def __init__(self, read: Callable[[Share], Any], *, batches: int, threads: int = _MOST_THREADS) -> None:
         self._read = read
         self._batches = batches
-        self._readers = _Readers(min(batches, _MOST_THREADS))
+        self._readers = _Readers(min(batches, threads))
         self._ahead: deque[tuple[tuple[Stretch, ...], _Reading[Any]]] = deque()
         self._order: Order | None = None
         """Where the last batch that is being read ahead ends."""

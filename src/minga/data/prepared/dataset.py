@@ -4,33 +4,25 @@
     inputs, targets = train.read_batch(torch.tensor([5, 900, 17]))     # a batch at a time: fast
     inputs, targets = train[5]
 
-Samples are read through memory maps, so the system keeps in memory what there is room for and drops it when others
-need the room. Nothing of a batch refers to the maps afterwards.
+Samples are read through memory maps (`maps.py`), so the system keeps in memory what there is room for and drops it when
+others need the room. Nothing of a batch refers to the maps afterwards.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
-import threading
-from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from minga.data.order import Blocks
-from minga.data.prepared.manifest import Manifest, Shard
+from minga.data.prepared.manifest import Manifest
+from minga.data.prepared.maps import ShardMaps
 from minga.errors import DataError, unknown
 
 __all__ = ["PreparedDataset"]
-
-# Pages that maps have touched count as this process's until it says that it does not need them; they may well stay in
-# the system's memory, but then they are the first to go.
-_LET_GO_BYTES = 32 << 20
-_OPEN_MAPS = 256
 
 
 class PreparedDataset(Dataset[tuple[Tensor, ...]]):
@@ -51,9 +43,7 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
             if not path.is_file() or path.stat().st_size != shard.bytes:
                 raise DataError(f"{path} is missing or cut; see minga data verify {self.folder}")
         self._starts = torch.tensor([0, *(shard.samples for shard in self._shards)]).cumsum(0)
-        # Maps are per thread: letting go of pages while another thread reads them would only cost time, but a list of
-        # open maps that several threads change needs a lock for every batch.
-        self._local = threading.local()
+        self._maps = ShardMaps(self.folder, self.manifest, self._shards)
         self._factor, self._shift = self._scaling(normalise)
 
     @property
@@ -100,7 +90,7 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
         for number in wanted:
             rows = None if len(wanted) == 1 else (shard_of == number).nonzero().squeeze(1)
             local = (indices if rows is None else indices[rows]) - self._starts[number]
-            for name, values in self._open(number).items():
+            for name, values in self._maps.open(number, local).items():
                 taken = values.index_select(0, local)
                 if rows is None:
                     found[name] = taken
@@ -108,7 +98,7 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
                 if name not in found:
                     found[name] = taken.new_empty(len(indices), *taken.shape[1:])
                 found[name].index_copy_(0, rows, taken)
-        self._let_go(sum(tensor.nbytes for tensor in found.values()) + mmap.PAGESIZE * len(indices))
+        self._maps.read(sum(tensor.nbytes for tensor in found.values()), len(indices))
         return {name: found[name] for name in self.manifest.fields}
 
     def _ready(self, name: str, tensor: Tensor) -> Tensor:
@@ -132,48 +122,3 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
         deviation = torch.tensor(manifest.normalisation.deviation, dtype=torch.float64)
         factor, shift = manifest.scale / deviation, -mean / deviation
         return factor.float().view(shape), shift.float().view(shape)
-
-    def _open(self, number: int) -> dict[str, Tensor]:
-        """A shard's fields as tensors over its memory map."""
-        maps: OrderedDict[int, tuple[mmap.mmap, dict[str, Tensor]]] | None = getattr(self._local, "maps", None)
-        if maps is None:
-            maps = self._local.maps = OrderedDict()
-            self._local.touched = 0
-        if number in maps:
-            maps.move_to_end(number)
-        else:
-            if len(maps) >= _OPEN_MAPS:
-                maps.popitem(last=False)
-            maps[number] = self._map(self._shards[number])
-        return maps[number][1]
-
-    def _map(self, shard: Shard) -> tuple[mmap.mmap, dict[str, Tensor]]:
-        path = self.folder / shard.file
-        with path.open("rb") as file:
-            # Private and never written to: torch wants memory that could be.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        layout = self.manifest.layout(shard)
-        if mapped[: len(layout.header)] != layout.header:
-            raise DataError(f"{path} is not what the manifest says; see minga data verify {self.folder}")
-        tensors = {}
-        for name, field in layout.fields.items():
-            kind = getattr(torch, field.dtype)
-            count = shard.samples * (field.bytes // kind.itemsize)
-            flat = torch.frombuffer(mapped, dtype=kind, count=count, offset=layout.starts[name])
-            tensors[name] = flat.view(shard.samples, *field.shape)
-        return mapped, tensors
-
-    def _let_go(self, nbytes: int) -> None:
-        self._local.touched += nbytes
-        if self._local.touched >= _LET_GO_BYTES:
-            self._local.touched = 0
-            for mapped, _ in self._local.maps.values():
-                mapped.madvise(mmap.MADV_DONTNEED)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Maps and threads stay behind when readers of torch's DataLoader are started."""
-        return {key: value for key, value in vars(self).items() if key != "_local"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._local = threading.local()

@@ -8,13 +8,11 @@ go one by one to their places, and only a few bytes of each (its class, its plac
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minga.data.fetching.digests import digest_of
-from minga.data.prepared.manifest import MANIFEST, Manifest, Normalisation, Part, Shard, Shuffle, is_prepared
+from minga.data.prepared.manifest import MANIFEST, Manifest, Normalisation, Part, Shard, Shuffle
 from minga.data.prepared.shard_file import Field, record_bytes
+from minga.data.preparing.folder import check_free, new_folder
 from minga.data.preparing.recipe import Recipe
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
 from minga.data.preparing.split import Plan, divide
@@ -43,7 +42,7 @@ _TASK_BYTES = 2 << 20
 _MOST_IN_A_TASK = 1024
 _WORTH_PROCESSES = 512
 # From this size on an epoch's order goes by blocks: what is smaller is usually in memory after the first epoch.
-_LARGE_BYTES = 1 << 30
+_LARGE_BYTES = 256 << 20
 _BLOCK_BYTES = 1 << 20
 _WINDOW_BLOCKS = 64
 
@@ -60,10 +59,10 @@ def prepare(
     progress: Progress = NO_PROGRESS,
 ) -> Manifest:
     """Make the prepared set `out`. `replace`: also where another prepared set is."""
-    if out.exists() and not (replace and is_prepared(out)):
-        remedy = "give --replace to make it anew" if is_prepared(out) else "give another folder with --out"
-        raise DataError(f"{out} exists already; {remedy}")
+    check_free(out, replace=replace)
     reader = open_reader(origin)
+    if recipe.normalise and reader.in_order:
+        raise DataError("characters of a text are names, not amounts: they can't be normalised; leave out --normalise")
     fractions = recipe.split or (None if reader.given_parts is not None else _DEFAULT_SPLIT)
     plan = divide(
         reader.labels,
@@ -74,11 +73,11 @@ def prepare(
         in_order=reader.in_order,
     )
     fields = _fields_of(reader, plan, recipe)
-    with _new_folder(out) as folder:
+    with new_folder(out, replace=replace) as folder:
         places = ShardPlaces.plan(folder, fields, plan.counts, recipe.shard_bytes)
         _check_space(out, places)
         places.make_files()
-        labour = Labour(places, reader.scale, moments=recipe.normalise)
+        labour = Labour(places, reader.scale, moments=recipe.normalise, samples=len(reader))
         moments: Moments | None = None
         bad: list[tuple[int, str, str]] = []
         with progress.task("preparing", total=sum(plan.counts), unit="samples") as advance:
@@ -118,25 +117,6 @@ def prepare(
         )
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
-
-
-@contextlib.contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder that gets its name when all in it is there and on the disk."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        yield folder
-        for path in folder.iterdir():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-        folder.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        folder.rename(out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _check_space(out: Path, places: ShardPlaces) -> None:

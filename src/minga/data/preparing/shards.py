@@ -51,7 +51,9 @@ class ShardPlaces:
             for path, layout in self.shards(part):
                 with path.open("wb") as file:
                     file.write(layout.header)
-                    file.truncate(layout.size)
+                    file.flush()
+                    # Room on the disk, not only a size: a disk that gets full is told now, not in the middle.
+                    os.posix_fallocate(file.fileno(), 0, layout.size)
 
 
 class ShardWriter:
@@ -70,7 +72,7 @@ class ShardWriter:
             content = np.ascontiguousarray(sample[name], dtype=field.dtype).tobytes()
             offset, nbytes = layout.place(name, row)
             assert len(content) == nbytes, f"{name} has {len(content)} bytes instead of {nbytes}"
-            os.pwrite(descriptor, content, offset)
+            _write_all(descriptor, content, offset)
 
     def move(self, part: int, start: int, to: int) -> None:
         """A sample to another place of its part."""
@@ -110,6 +112,12 @@ class ShardWriter:
                 os.close(self._open.popitem(last=False)[1])
             self._open[path] = os.open(path, os.O_RDWR)
         return self._open[path]
+
+
+def _write_all(descriptor: int, content: bytes, offset: int) -> None:
+    while content:
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
 
 
 def _cut(path: Path, old: ShardLayout, new: ShardLayout) -> None:

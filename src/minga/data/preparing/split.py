@@ -71,10 +71,11 @@ def divide(
         part = np.repeat(np.arange(len(PARTS), dtype=np.int8), _shares(count, fractions))
     else:
         part = np.empty(count, dtype=np.int8)
+        owed = np.zeros(len(PARTS))
         for label in [None] if labels is None else np.unique(labels):
             members = np.arange(count) if label is None else np.flatnonzero(labels == label)
             shuffled = random.permutation(members)
-            part[shuffled] = np.repeat(np.arange(len(PARTS), dtype=np.int8), _shares(len(members), fractions))
+            part[shuffled] = np.repeat(np.arange(len(PARTS), dtype=np.int8), _shares(len(members), fractions, owed))
     position = np.full(count, -1, dtype=np.int64)
     for number in range(len(PARTS)):
         members = np.flatnonzero(part == number)
@@ -82,11 +83,18 @@ def divide(
     return Plan(part, position)
 
 
-def _shares(count: int, fractions: Sequence[float]) -> list[int]:
-    """Whole numbers that add up to `count`, each as near to its fraction as can be."""
-    exact = [count * fraction for fraction in fractions]
-    shares = [int(share + 1e-9) for share in exact]
-    by_rest = sorted(range(len(shares)), key=lambda index: shares[index] - exact[index])
-    for index in by_rest[: count - sum(shares)]:
-        shares[index] += 1
+def _shares(count: int, fractions: Sequence[float], owed: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    """Whole numbers that add up to `count`, each less than one from its fraction.
+
+    `owed`: what parts have got too little of the classes before; it decides who gets what is left over, and is changed.
+    Otherwise the rest of a hundred small classes would all go to the same part.
+    """
+    owed = np.zeros(len(fractions)) if owed is None else owed
+    exact = count * np.asarray(fractions)
+    shares = np.floor(exact + 1e-9).astype(np.int64)
+    rest = exact - shares
+    # A part that has its exact share gets no more; among the others, who is owed most.
+    claims = np.where(rest > 1e-9, rest + owed, -np.inf)
+    shares[np.argsort(-claims, kind="stable")[: count - int(shares.sum())]] += 1
+    owed += exact - shares
     return shares

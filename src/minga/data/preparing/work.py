@@ -7,11 +7,14 @@ so that processes start quickly.
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,7 @@ from minga.data.preparing.shards import ShardPlaces, ShardWriter
 from minga.data.preparing.statistics import Moments
 from minga.data.readers import Origin, open_reader
 from minga.data.readers.base import BadSample, Reader, Sample
-from minga.errors import RunError
+from minga.errors import DataError, RunError
 
 __all__ = ["Done", "Labour", "Task", "do_all", "kept_form"]
 
@@ -57,6 +60,8 @@ class Labour:
     """What whole numbers are multiplied by where inputs become fractions."""
     moments: bool
     """Whether to compute them."""
+    samples: int
+    """Of the whole data set, as it was when samples were given their places."""
 
     def do(self, reader: Reader, samples: Iterator[Sample | BadSample], task: Task, writer: ShardWriter) -> Done:
         bad: list[tuple[int, str, str]] = []
@@ -70,6 +75,10 @@ class Labour:
                 continue
             assert not isinstance(sample, BadSample)
             kept = {name: kept_form(name, sample[name], each.dtype, self.scale) for name, each in wanted.items()}
+            if not np.isfinite(kept["inputs"]).all():
+                raise DataError(
+                    f"{reader.name_of(index)} has values that {wanted['inputs'].dtype} can't hold; use --dtype float32"
+                )
             writer.write(int(part), position, kept)
             if self.moments and part == _TRAIN:
                 trained.append(kept["inputs"])
@@ -82,7 +91,8 @@ def kept_form(name: str, values: NDArray[np.generic], dtype: str, scale: float) 
     """As it is kept: whole numbers of inputs that become fractions are scaled."""
     if name == "inputs" and np.issubdtype(values.dtype, np.integer) and dtype.startswith("float"):
         return (values.astype(np.float32) * np.float32(scale)).astype(dtype)
-    return np.asarray(values).astype(dtype)
+    with np.errstate(over="ignore"):  # whoever writes it looks
+        return np.asarray(values).astype(dtype)
 
 
 def do_all(
@@ -141,10 +151,24 @@ _here: dict[str, object] = {}
 
 
 def _begin(origin: Origin, labour: Labour) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _here.update(reader=open_reader(origin), labour=labour, writer=ShardWriter(labour.places))
+
+
+def _end_with_parent() -> None:
+    """Nobody tells the processes of a pool when their parent was killed: they would wait for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _do(task: Task) -> Done:
     reader, labour, writer = _here["reader"], _here["labour"], _here["writer"]
     assert isinstance(reader, Reader) and isinstance(labour, Labour) and isinstance(writer, ShardWriter)
+    if len(reader) != labour.samples:
+        raise DataError(
+            f"there are {len(reader):,} samples instead of {labour.samples:,}: somebody changes the data set"
+        )
     return labour.do(reader, reader.samples(task.indices.tolist()), task, writer)

@@ -7,6 +7,7 @@ like is found in a first pass over the table, so that it need not fit into memor
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from minga.errors import DataError, unknown
 __all__ = ["TableChoice", "TableReader"]
 
 _MOST_WORDS = 1000
+# How programs write that there is no number. In a column of words they are words: "none" may well be one of its kinds.
+_NO_NUMBER = {"na", "n/a", "nan", "null", "none", "-", "?", "inf", "-inf", "+inf", "infinity", "-infinity"}
 _MOST_CLASSES = 100
 
 
@@ -63,12 +66,12 @@ class _Column:
     empty: int = 0
 
     def see(self, value: Any) -> None:
-        if value is None or value == "":
+        if not _word(value):
             self.empty += 1
             return
         number = _number(value)
         if number is None:
-            self.numeric = False
+            self.numeric = self.numeric and _word(value).lower() in _NO_NUMBER
         else:
             self.count += 1
             self.total += number
@@ -96,32 +99,38 @@ class TableReader(Reader):
         if not chosen:
             raise DataError(f"{path} has no column besides {target!r} to tell it from")
         found = [_Column() for _ in names]
-        targets: list[str] = []  # one word per row: what a split needs to know
+        # What a split needs to know of each row, in four bytes: the number of its target among those that occur.
+        targets, seen = array("i"), {"": -1}
         for row in self._rows:
             for column, value in zip(found, row, strict=False):
                 column.see(value)
-            targets.append(_word(row[self._target]) if len(row) == len(names) else "")
+            word = _word(row[self._target]) if len(row) == len(names) else ""
+            targets.append(seen.get(word, -2))
+            if targets[-1] == -2 and len(seen) <= _MOST_WORDS:
+                targets[-1] = seen[word] = len(seen) - 1
         self._count = len(targets)
         if not self._count:
             raise DataError(f"{path} has no rows")
         self._missing = choice.missing
         self._places = [_Place.of(names[i], i, found[i], choice) for i in map(names.index, chosen)]
-        self._set_target(target, found[self._target], targets, choice.task)
+        self._set_target(target, found[self._target], np.array(targets, dtype=np.int64), list(seen)[1:], choice.task)
         width = [name for place in self._places for name in place.names]
         self.facts = {"columns": width, "target": target, "task": "classes" if self.classes else "numbers"}
 
-    def _set_target(self, name: str, column: _Column, targets: list[str], task: str) -> None:
+    def _set_target(self, name: str, column: _Column, targets: NDArray[np.int64], words: list[str], task: str) -> None:
         few = column.values is not None and len(column.values) <= _MOST_CLASSES
         if task == "numbers" or (task == "auto" and column.numeric and not (column.whole and few)):
             if not column.numeric:
-                raise DataError(f"the column {name!r} has words, such as {targets[0]!r}; use --task classes")
+                raise DataError(f"the column {name!r} has words, such as {words[0]!r}; use --task classes")
             return
         if column.values is None:
             raise DataError(f"the column {name!r} has more than {_MOST_WORDS} different values; use --task numbers")
         order = (lambda word: (float(word), word)) if column.numeric else None
-        self.classes = sorted(column.values, key=order)
+        self.classes = sorted(
+            (word for word in column.values if not column.numeric or _number(word) is not None), key=order
+        )
         number = {word: index for index, word in enumerate(self.classes)}
-        self.labels = np.array([number.get(word, -1) for word in targets], dtype=np.int64)
+        self.labels = np.array([number.get(word, -1) for word in words] + [-1], dtype=np.int64)[targets]
 
     def __len__(self) -> int:
         return self._count
@@ -190,9 +199,9 @@ class _Place:
         return [self.name] if self.words is None else [f"{self.name}={word}" for word in self.words]
 
     def read(self, value: Any, missing: str) -> NDArray[np.float32]:
-        empty = value is None or value == ""
+        empty = not _word(value) or (self.words is None and _number(value) is None)
         if empty and missing == "skip":
-            raise BadSample(f"its {self.name!r} is empty")
+            raise BadSample(f"its {self.name!r} is {f'{value!r}, no number' if _word(value) else 'empty'}")
         if self.words is None:
             return np.array([self.mean if empty else _number(value)], dtype=np.float32)
         word = "" if empty else _word(value)
