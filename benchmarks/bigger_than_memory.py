@@ -18,6 +18,8 @@ import dataclasses
 import json
 import os
 import resource
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -53,7 +55,8 @@ TIMES = 4
 SIDE = 96
 BATCH = 64
 SHARD_BYTES = 64 << 20
-MNIST_STEPS = 150
+MNIST_STEPS = 60
+REPETITIONS = 3
 FITS_NOT = "everything in memory"
 NETWORKS = {"mnist LeNet-5": LeNet5, "mnist CNN": SmallConvNet, "mnist ResNet": SmallResNet}
 
@@ -219,7 +222,7 @@ def read_from_disk() -> float:
 
 def noise(folder: Path) -> Workload:
     train_part, test_part = PreparedDataset(folder, "train"), PreparedDataset(folder, "test")
-    return Workload(name="noise", model=Net, train=train_part, test=test_part, batch=BATCH)
+    return Workload(name="noise", model=Net, train=train_part, test=test_part, batch=BATCH, optimizer=torch.optim.Adam)
 
 
 def child(mode: str, folder: Path) -> None:
@@ -293,11 +296,20 @@ def built_in(place: Path) -> list[dict[str, Any]]:
             workload = Workload(name="mnist", model=network, train=train_part, test=test_part, batch=BATCH)
             without_test = dataclasses.replace(workload, test=None)
             train_on(without_test, 20)  # warm up
-            found = {
-                "need": train_on(without_test, MNIST_STEPS, one_batch=True),
-                "read": read_only(workload, MNIST_STEPS),
-                "train": train_on(workload, MNIST_STEPS),
-            }
+            # Side by side, so that whatever else the machine does meets all of them.
+            rounds = [
+                {
+                    "need": train_on(without_test, MNIST_STEPS, one_batch=True),
+                    "read": read_only(workload, MNIST_STEPS),
+                    "train": train_on(workload, MNIST_STEPS),
+                }
+                for _ in range(REPETITIONS)
+            ]
+            found = rounds[-1]
+            for mode in found:
+                found[mode]["samples per second"] = statistics.median(
+                    each[mode]["samples per second"] for each in rounds
+                )
             data = {
                 "data MB": 55.0,
                 "read from disk / data": "",
@@ -318,6 +330,7 @@ def main() -> None:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # control groups don't go away by themselves
     if asked.child is not None:
         child(asked.child, asked.folder)
         return

@@ -190,7 +190,7 @@ def _answer(line: socket.socket, dataset: Dataset[Any], indices: Tensor, seed: i
     with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _in_memory() as file:
         for tensor in tensors:
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-            file.write(memoryview(tensor.flatten().view(torch.uint8).numpy()))
+            file.write(tensor.flatten().view(torch.uint8).numpy().data)
         file.flush()
         text = json.dumps(tree).encode()
         socket.send_fds(line, [b"T"], [file.fileno()])
