@@ -82,3 +82,12 @@ def test_reading_ahead_can_be_set(tmp_path: Path, prepared: Workload, read_ahead
     experiment = experiment_of("single", 1, steps=5, read_ahead=read_ahead)
     trainee = train_with_checkpoints(tmp_path, experiment, prepared)[0]
     assert (trainee.ahead is None) == (read_ahead == 0)
+
+
+def test_reader_processes_train_to_the_same_bits(tmp_path: Path, prepared: Workload) -> None:
+    alone = train_with_checkpoints(tmp_path / "a", experiment_of("ring", 2, steps=20), prepared)
+    helped = train_with_checkpoints(tmp_path / "b", experiment_of("ring", 2, steps=20, readers=2), prepared)
+    for one, other in zip(alone, helped, strict=True):
+        assert torch.equal(one.replica.parameters, other.replica.parameters)
+        assert other.readers is not None and len(other.readers.pids) == 2
+        other.readers.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,13 +17,15 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from minga.data.prepared.manifest import Manifest, verify_prepared
+from minga.data.preparing import prepare as prepare_module
+from minga.data.preparing.folder import new_folder
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe, parse_size
 from minga.data.preparing.split import divide, parse_fractions
 from minga.data.preparing.statistics import Moments
 from minga.data.readers import Origin, origin_of_path
 from minga.data.readers.base import PARTS, Picture
-from minga.errors import DataError
+from minga.errors import DataError, RunError
 
 CLASSES = {"rose": 40, "tulip": 20, "daisy": 21}
 
@@ -178,6 +183,80 @@ def test_what_fails_leaves_nothing_behind(flowers: Path, tmp_path: Path, monkeyp
     assert list(place.iterdir()) == []
 
 
+def test_two_at_once_do_not_lose_the_first(flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one has made the same folder while this one was at work: it stays, and this one is told."""
+    out = tmp_path / "out"
+    plain = prepare_module._write_skipped
+
+    def and_another(*arguments: Any) -> None:
+        monkeypatch.setattr(prepare_module, "_write_skipped", plain)
+        prepare(origin_of_path(flowers), out, Recipe(seed=7))
+        plain(*arguments)
+
+    monkeypatch.setattr(prepare_module, "_write_skipped", and_another)
+    with pytest.raises(DataError, match="exists already"):
+        prepare(origin_of_path(flowers), out, Recipe(seed=8))
+    assert Manifest.load(out).recipe["seed"] == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_one_has_left_is_removed_by_the_next(flowers: Path, tmp_path: Path) -> None:
+    (tmp_path / ".out-killed").mkdir()
+    (tmp_path / ".out-killed" / "train-00000.safetensors").write_bytes(b"half")
+    with new_folder(tmp_path / "out") as at_work:  # one that is alive is left alone
+        prepare(origin_of_path(flowers), tmp_path / "out", Recipe())
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([at_work.name, "out"])
+        (tmp_path / "out").rename(tmp_path / "done")
+
+
+def test_a_killed_process_is_told(flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = psutil.Process()
+
+    def kill(*_: Any) -> None:
+        for child in me.children():
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+
+    monkeypatch.setattr(prepare_module, "_TASK_BYTES", 1)
+    with pytest.raises(RunError, match="was killed, perhaps for want of memory"):
+        prepare(origin_of_path(flowers), tmp_path / "out", Recipe(jobs=2), progress=Each(kill))
+    assert list(tmp_path.iterdir()) == []
+
+
+class Each:
+    """Progress that does something at each advance."""
+
+    def __init__(self, act: Callable[..., None]) -> None:
+        self._act = act
+
+    @contextlib.contextmanager
+    def task(self, *_: Any, **__: Any) -> Iterator[Callable[..., None]]:
+        yield self._act
+
+
+def test_numbers_that_a_type_cannot_hold_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,y\n" + "".join(f"{index * 1000},{index}.5\n" for index in range(100)))
+    with pytest.raises(DataError, match="float16 can't hold; use --dtype float32"):
+        prepare(origin_of_path(tmp_path / "x.csv"), tmp_path / "out", Recipe(dtype="float16"))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_words_for_no_number_do_not_make_a_column_one_of_words(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{'NA' if index == 5 else index},{'none' if index % 2 else 'some'},{index}.5\n" for index in range(50)
+    )
+    (tmp_path / "x.csv").write_text("a,b,y\n" + rows)
+    made = prepare(origin_of_path(tmp_path / "x.csv"), tmp_path / "out", Recipe())
+    assert made.facts["columns"] == ["a", "b=none", "b=some"] and made.skipped == 1
+    assert "'NA', no number" in (tmp_path / "out" / "skipped.jsonl").read_text()
+
+
+def test_characters_are_not_normalised(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("abcd" * 200)
+    with pytest.raises(DataError, match="leave out --normalise"):
+        prepare(origin_of_path(tmp_path / "x.txt"), tmp_path / "out", Recipe(normalise=True))
+
+
 def test_a_disk_that_is_too_small_is_told_before(tmp_path: Path, small_disk: Path) -> None:
     rows = "".join(f"{index},{index}\n" for index in range(150_000))
     (tmp_path / "x.csv").write_text("a,b\n" + rows)
@@ -235,6 +314,12 @@ def test_a_shard_outside_of_the_folder_is_refused(flowers: Path, tmp_path: Path)
 
 
 # --- the pieces ----------------------------------------------------------------------------------------------------
+
+
+def test_the_rests_of_small_classes_go_to_all_parts() -> None:
+    labels = np.repeat(np.arange(100), 5)
+    plan = divide(labels, count=500, fractions=(0.8, 0.1, 0.1), given=None, seed=0)
+    assert plan.counts == [400, 50, 50]
 
 
 def test_the_split_of_the_fish() -> None:

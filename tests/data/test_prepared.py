@@ -21,6 +21,7 @@ from minga.data.order import Blocks
 from minga.data.prepared import maps as maps_module
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import Manifest
+from minga.data.prepared.shard_file import Field, ShardLayout
 from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
@@ -202,7 +203,6 @@ def test_pages_are_let_go(tmp_path: Path) -> None:
 def large_set(folder: Path, *, samples: int, sample_bytes: int) -> None:
     """A prepared set of random bytes, made without a reader."""
     from minga.data.prepared.manifest import Part, Shard
-    from minga.data.prepared.shard_file import Field, ShardLayout
 
     folder.mkdir()
     fields = {"inputs": Field("uint8", (sample_bytes,)), "targets": Field("int64", ())}
@@ -232,3 +232,17 @@ def test_shards_begin_at_places_that_processors_like(numbers: Path) -> None:
     for shard in dataset.manifest.parts["train"].shards:
         assert min(dataset.manifest.layout(shard).starts.values()) % 64 == 0
     assert mmap.PAGESIZE % 64 == 0
+
+
+def test_only_what_a_batch_needs_is_asked_for() -> None:
+    layout = ShardLayout.of({"inputs": Field("uint8", (40_000,)), "targets": Field("int64", ())}, 1000)
+    page = mmap.PAGESIZE
+    asked = list(maps_module.pieces(layout, "inputs", np.array([3, 4, 500])))
+    assert len(asked) == 2 and all(start % page == 0 for start, _ in asked)
+    assert sum(length for _, length in asked) <= 3 * 40_000 + 4 * page
+    for row in (3, 4, 500):
+        first, nbytes = layout.place("inputs", row)
+        assert any(start <= first and first + nbytes <= start + length for start, length in asked)
+    assert len(list(maps_module.pieces(layout, "targets", np.arange(0, 1000, 7)))) == 1  # neighbours come along
+    last_start, last_length = list(maps_module.pieces(layout, "inputs", np.array([999])))[-1]
+    assert last_start + last_length == layout.size
