@@ -35,7 +35,9 @@ def nothing_left_behind() -> Iterator[None]:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         left = [thread for thread in threading.enumerate() if thread not in threads]
-        processes = [p for p in psutil.Process().children(recursive=True) if p.pid not in children]
+        processes = [
+            p for p in psutil.Process().children(recursive=True) if p.pid not in children and not _belongs_to_python(p)
+        ]
         if not left and not processes:
             break
         time.sleep(0.05)
@@ -44,6 +46,14 @@ def nothing_left_behind() -> Iterator[None]:
     changed = {key for key in environment.keys() | os.environ.keys() if environment.get(key) != os.environ.get(key)}
     allowed = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest and torch set these by themselves
     assert changed <= allowed, f"environment variables changed: {changed}"
+
+
+def _belongs_to_python(process: psutil.Process) -> bool:
+    """Whether it is the one that `multiprocessing` starts once and keeps until the end."""
+    try:
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
+    from minga.data.prepared.dataset import PreparedDataset
     from minga.evaluate import Metric
     from minga.experiment import Cluster, Experiment, Training
     from minga.layout import Bucket
@@ -31,6 +32,7 @@ __all__ = [
     "FurtherTest",
     "Metric",
     "OwnLoop",
+    "PreparedDataset",
     "Replica",
     "Strategy",
     "Study",
@@ -58,6 +60,7 @@ _HOMES = {
     "FurtherTest": "minga.workload",
     "Metric": "minga.evaluate",
     "OwnLoop": "minga.own_loop",
+    "PreparedDataset": "minga.data.prepared.dataset",
     "Replica": "minga.replica",
     "Strategy": "minga.strategies",
     "Study": "minga.study",

@@ -126,6 +126,14 @@ class Training(Config):
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes (BatchNorm may need that)."""
 
+    read_ahead: int | None = None
+    """Batches that threads read before they are needed; default: 4 of prepared sets, none of others, whose samples may
+    not be made for threads. Which samples are used does not change."""
+
+    readers: int = 0
+    """Processes beside each rank that read its samples, for data sets that decode or compute; 0: none. Random numbers
+    that samples are made with then depend on the place in the epoch alone."""
+
     learning_rate: float | None = None
     """Instead of the workload's own."""
 
@@ -153,6 +161,8 @@ class Training(Config):
             "batch": 1,
             "total_batch": 1,
             "seed": 0,
+            "read_ahead": 0,
+            "readers": 0,
             "bad_steps_in_a_row": 1,
         }.items():
             value = getattr(self, name)

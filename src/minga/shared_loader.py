@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 
-from minga.data.batches import length
+from minga.data.batches import blocks_of, length
 from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
@@ -43,7 +43,7 @@ class SharedLoader:
             self._batches = _StreamedBatches(self.order, self._sampler, loader.collate_fn)
             return
         shuffled = isinstance(loader.sampler, RandomSampler)
-        self.order = Order(length(loader.dataset), seed, shuffle=shuffled)
+        self.order = Order(length(loader.dataset), seed, shuffle=shuffled, blocks=blocks_of(loader.dataset))
         self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
         self._batches = DataLoader(
             loader.dataset,

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
-from minga.data.batches import collate, fetch, length
+from minga.data.batches import batches_ahead, blocks_of, collate, fetch, length, to_device
 from minga.data.order import Order, Share
+from minga.data.read_ahead import ReadAhead
+from minga.data.reader_processes import ReaderProcesses
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.evaluate.evaluation import evaluate
@@ -53,6 +55,11 @@ class Trainee:
     base_learning_rates: list[float] = field(default_factory=list)
     beginning: Beginning | None = None
     """Of the group of ranks that it trains in, or has trained in last."""
+    ahead: ReadAhead | None = None
+    """Who reads the next batches while this one is computed with; None: each is read when it is needed."""
+    readers: ReaderProcesses | None = None
+    """Processes that read; None: this one does."""
+    seed: int = 0
 
     def begin(self, rank: int, trainers: int, carried: dict[str, Any]) -> None:
         """From here on the ranks that train stay the same; `carried`: what their strategy has agreed on before."""
@@ -80,7 +87,23 @@ class Trainee:
             return None
         if isinstance(self.order, StreamedOrder):
             return collate(self.order.read(share), self.device)
-        return fetch(self.workload.train, share.indices, self.device)
+        if self.ahead is not None and self.beginning is not None:
+            return self.ahead.take(share, self.order, self._coming)
+        return self.read(share)
+
+    def read(self, share: Share) -> Any:
+        """The samples of a share that has some, by their index."""
+        if self.readers is None:
+            return fetch(self.workload.train, share.indices, self.device)
+        first = share.stretches[0]
+        # Whoever reads it, before or after a checkpoint: the same random numbers at the same place.
+        seed = ((self.seed * 1_000_003 + first.epoch) * 1_000_003 + first.start) % (1 << 62)
+        return to_device(self.readers.read(share.indices, seed), self.device)
+
+    def _coming(self, order: Order) -> Share:
+        """This rank's next share, if the ranks stay who they are; `order` goes on."""
+        assert self.beginning is not None
+        return order.take(self.beginning.rank, self.beginning.trainers, self.batch, self.total_batch)
 
     def evaluate(self, together: Transport) -> Findings:
         """How good the model is, each of these ranks looking at its part of the test set."""
@@ -112,8 +135,12 @@ def build_trainee(
     spans: Spans = NO_SPANS,
     *,
     make_replica: Callable[..., Replica] = Replica,
+    reads: bool = True,
 ) -> Trainee:
-    """The model of one rank, from the experiment's seed; afterwards each rank draws its own random numbers."""
+    """The model of one rank, from the experiment's seed; afterwards each rank draws its own random numbers.
+
+    `reads`: whether it will need samples, which servers don't.
+    """
     settings = experiment.training
     device = torch.device("cpu")
     if experiment.cluster.device == "cuda":
@@ -133,7 +160,7 @@ def build_trainee(
     replica = make_replica(model, optimizer, spans=spans)
     replica.rank = rank
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    return Trainee(
+    trainee = Trainee(
         workload=workload,
         replica=replica,
         order=_order_of(workload, settings),
@@ -144,6 +171,25 @@ def build_trainee(
         steps=settings.steps,
         base_learning_rates=replica.learning_rates,
     )
+    if reads:
+        _set_readers(trainee, settings)
+    return trainee
+
+
+def _set_readers(trainee: Trainee, settings: Training) -> None:
+    """Who reads samples before they are needed."""
+    dataset = trainee.workload.train
+    if is_stream(dataset):
+        if settings.readers:
+            raise WorkloadError("a stream is read one sample after the other; use training.readers=0")
+        return
+    usual = max(batches_ahead(dataset), 2 * settings.readers)
+    batches = settings.read_ahead if settings.read_ahead is not None else usual
+    if settings.readers:
+        trainee.readers, trainee.seed = ReaderProcesses(dataset, settings.readers), settings.seed
+        trainee.ahead = ReadAhead(trainee.read, batches=batches, threads=settings.readers) if batches else None
+    elif batches:
+        trainee.ahead = ReadAhead(trainee.read, batches=batches)
 
 
 def _order_of(workload: Workload, settings: Training) -> Order:
@@ -155,4 +201,5 @@ def _order_of(workload: Workload, settings: Training) -> Order:
                 "nobody knows how far training has come; give the stream a __len__, or train with --steps"
             )
         return StreamedOrder(reader, drop_last=settings.drop_last)
-    return Order(length(workload.train), settings.seed, drop_last=settings.drop_last)
+    blocks = blocks_of(workload.train)
+    return Order(length(workload.train), settings.seed, blocks=blocks, drop_last=settings.drop_last)

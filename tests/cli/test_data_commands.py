@@ -98,3 +98,80 @@ def test_errors_say_what_is_possible(minga: Minga, name: str) -> None:
 def test_help_has_an_example(minga: Minga, command: str) -> None:
     done = minga("data", command, "--help")
     assert f"minga data {command}" in done.stdout and "--json" in done.stdout
+
+
+# --- preparing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Two classes, dark and bright, and a file that is no picture."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for name, low in (("dark", 0), ("bright", 128)):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(50):
+            pixels = random.integers(low, low + 128, (9, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    (tmp_path / "pictures" / "dark" / "broken.png").write_bytes(b"no picture")
+    return tmp_path / "pictures"
+
+
+def test_pictures_prepared_verified_and_trained_on_two_nodes(minga: Minga, pictures: Path) -> None:
+    done = minga(
+        "data", "prepare", str(pictures), "--out", "prepared", "--resize", "8x8", "--grey", "--dtype", "float16",
+        "--normalise", "--split", "80,0,20", "--jobs", "2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for word in ("bright", "40", "1 could not be used", "skipped.jsonl", "balance", "inputs: float16 1x8x8", "mean"):
+        assert word in done.stdout
+    assert minga("data", "verify", "prepared").returncode == 0
+    Path("mine.py").write_text(
+        "from torch import nn\n"
+        "from minga import PreparedDataset, Workload\n"
+        "workload = Workload(name='mine', train=PreparedDataset('prepared', 'train'),\n"
+        "    test=PreparedDataset('prepared', 'test'), batch=8,\n"
+        "    model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))\n"
+    )
+    trained = minga("train", "mine.py:workload", "--nodes", "2", "--strategy", "ring", "--epochs", "3", "--json")
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["metrics"]["accuracy"] > 0.9
+    shard = next(Path("prepared").glob("train-*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    assert minga("data", "verify", "prepared").returncode == 1
+
+
+def test_what_was_prepared_for_machines(minga: Minga, tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text("size,town,price\n" + "".join(f"{i},{'ab'[i % 2]},{i}.5\n" for i in range(20)))
+    done = minga("data", "prepare", "houses.csv", "--out", "out", "--target", "price", "--json")
+    made = json.loads(done.stdout)
+    assert made["parts"]["train"]["samples"] == 16 and made["facts"]["columns"] == ["size", "town=a", "town=b"]
+    assert made["licence"] == "unknown" and made["format"] == 1
+
+
+PREPARE_ERRORS = {
+    "nothing": (["nowhere"], ["neither a data set that Minga knows"]),
+    "not fetched": (["mnist"], ["minga data fetch mnist"]),
+    "size": (["pictures", "--resize", "big"], ["'big'", "197x148"]),
+    "split": (["pictures", "--split", "1,2,3"], ["'1,2,3'", "85,2,13"]),
+    "dtype": (["pictures", "--dtype", "float61"], ["float61", "Did you mean 'float16'"]),
+    "column": (["x.csv", "--target", "prize"], ["'prize'", "Did you mean 'price'"]),
+    "exists": (["pictures", "--out", "pictures"], ["pictures exists already"]),
+}
+
+
+@pytest.mark.parametrize("name", PREPARE_ERRORS)
+def test_errors_of_preparing_say_what_is_possible(minga: Minga, pictures: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.csv").write_text("size,price\n1,2\n")
+    arguments, words = PREPARE_ERRORS[name]
+    done = minga("data", "prepare", "--out", "out", *arguments)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+
+
+def test_help_of_preparing_has_examples(minga: Minga) -> None:
+    done = minga("data", "prepare", "--help")
+    assert "minga data prepare fish" in done.stdout and "--resize" in done.stdout and "--json" in done.stdout

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minga.data.order import Order, Share, Stretch, left_out
+from minga.data.order import Blocks, Order, Share, Stretch, left_out
 
 SAMPLES = st.integers(1, 60)
 WORKERS = st.integers(1, 6)
@@ -259,3 +259,64 @@ def test_owed_samples_are_not_progress() -> None:
 def test_a_position_that_cannot_be_is_refused(position: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         Order(10, 0).go_to(position)
+
+
+# --- shuffled in blocks --------------------------------------------------------------------------------------------
+
+
+BLOCKS = st.builds(Blocks, st.integers(1, 9), st.integers(1, 5))
+
+
+@given(samples=SAMPLES, workers=st.lists(WORKERS, min_size=1, max_size=4), batch=BATCH, blocks=BLOCKS)
+@settings(deadline=None)
+def test_blocks_too_give_every_sample_once_whoever_takes_them(
+    samples: int, workers: list[int], batch: int, blocks: Blocks
+) -> None:
+    order = Order(samples, 0, blocks=blocks)
+    for epoch in range(2):
+        taken: list[int] = []
+        turn = 0
+        while order.epoch == epoch:
+            count = workers[turn % len(workers)]
+            copies = [order.copy() for _ in range(count)]
+            for rank, each in enumerate(copies):
+                taken += each.take(rank, count, batch).indices.tolist()
+            order, turn = copies[0], turn + 1
+        assert sorted(taken) == list(range(samples))
+
+
+def test_blocks_are_read_together() -> None:
+    """Any window of the order has only the samples of as many blocks."""
+    order = Order(10_000, 0, blocks=Blocks(100, 5))
+    for _ in range(20):
+        indices = order.take(0, 1, 500).indices
+        assert len(indices) == 500 and len(set((indices // 100).tolist())) == 5
+
+
+def test_blocks_mix_well() -> None:
+    order = Order(10_000, 0, blocks=Blocks(50, 20))
+    first = order.take(0, 1, 200).indices
+    assert len(set((first // 50).tolist())) > 15  # of 20 blocks in the window
+    steps = (first[1:] - first[:-1]).abs().float()
+    assert steps.median() > 500
+
+
+def test_a_run_in_blocks_goes_on_from_a_position() -> None:
+    order, later = (Order(500, 3, blocks=Blocks(7, 4)) for _ in range(2))
+    for _ in range(17):
+        order.take(0, 2, 20)
+    later.go_to(order.position())
+    for _ in range(20):
+        assert torch.equal(later.take(1, 2, 20).indices, order.take(1, 2, 20).indices)
+
+
+def test_epochs_and_seeds_differ_in_blocks_too() -> None:
+    orders = {tuple(order_in_blocks(seed, epoch)) for seed in range(3) for epoch in range(3)}
+    assert len(orders) == 9
+
+
+def order_in_blocks(seed: int, epoch: int) -> list[int]:
+    order = Order(60, seed, blocks=Blocks(5, 3))
+    order.epoch = epoch
+    indices: list[int] = order.take(0, 1, 60).indices.tolist()
+    return indices

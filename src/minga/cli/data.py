@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
+from minga.cli.prepare import prepare
 from minga.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def register(application: typer.Typer) -> None:
     group.command("list")(list_datasets)
     group.command("fetch", no_args_is_help=True)(fetch)
     group.command("verify", no_args_is_help=True)(verify)
+    group.command("prepare", no_args_is_help=True)(prepare)
     application.add_typer(group, name="data")
 
 
@@ -133,12 +135,19 @@ def verify(
     Example:
 
       minga data verify mnist
+
+      minga data verify prepared/fish
     """
     from minga.cli.bars import bars
     from minga.data.directory import data_directory
     from minga.data.fetching.verify import verify as examine
+    from minga.data.prepared.manifest import is_prepared, verify_prepared
     from minga.data.sources import known_dataset
 
+    if is_prepared(Path(name)):
+        checked = verify_prepared(Path(name), progress=bars(quiet=as_json))
+        _tell_findings(name, checked, "minga data prepare ... --replace", as_json=as_json)
+        return
     dataset, place = known_dataset(name), data_directory(data)
     findings = examine(dataset, place, progress=bars(quiet=as_json))
     _tell_findings(name, findings, f"minga data fetch {dataset.name}", as_json=as_json)

@@ -30,6 +30,9 @@ def fingerprint(dataset: Any) -> str:
     if is_stream(dataset):
         return _of_stream(dataset)
     count = len(dataset)
+    known = getattr(dataset, "fingerprint", None)
+    if isinstance(known, str):  # it knows the hashes of all its samples
+        return known
     if type(dataset) is TensorDataset and sum(tensor.nbytes for tensor in dataset.tensors) <= _MOST_BYTES:
         digest = hashlib.sha256(b"".join(hashlib.sha256(_word(tensor)).digest() for tensor in dataset.tensors))
         return f"{count} samples, {digest.hexdigest()[:12]}"

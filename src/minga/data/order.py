@@ -15,7 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Order", "Share", "Stretch", "left_out"]
+__all__ = ["Blocks", "Order", "Share", "Stretch", "left_out"]
+
+# The one under way, one that is read ahead of, one that samples are owed of.
+_EPOCHS_KEPT = 3
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,46 @@ class Share:
     """Samples of the global batch, over all ranks."""
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Shuffling for data on disk: blocks in any order, then the samples of some blocks in a row among each other.
+
+    All of a block is read within a window of the epoch, so a disk is read in long pieces; each sample is taken once.
+    """
+
+    block: int
+    """Samples of a block, which lie one after the other."""
+    window: int
+    """Blocks whose samples are mixed."""
+
+    def permutation(self, samples: int, generator: torch.Generator) -> Tensor:
+        """An order of all samples."""
+        blocks = torch.randperm(-(-samples // self.block), generator=generator)
+        numbers = (blocks[:, None] * self.block + torch.arange(self.block)).flatten()
+        numbers = numbers[numbers < samples]  # one block may be shorter
+        width = self.block * self.window
+        for start in range(0, samples, width):
+            window = numbers[start : start + width]
+            numbers[start : start + width] = window[torch.randperm(len(window), generator=generator)]
+        return numbers
+
+
 class Order:
     """A data set's samples in the order in which workers take them; `epoch` and `offset` are where they are."""
 
-    def __init__(self, samples: int | None, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> None:
-        """`samples`: in an epoch; None where a stream has not come to its end yet."""
+    def __init__(
+        self,
+        samples: int | None,
+        seed: int,
+        *,
+        shuffle: bool = True,
+        blocks: Blocks | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        """`samples`: in an epoch; None where a stream has not come to its end yet.
+
+        `blocks`: shuffle so that samples which lie together are taken at about the same time.
+        """
         self.samples = samples
         self.epoch = 0
         self.offset = 0
@@ -57,8 +95,9 @@ class Order:
         self._seed = seed
         self._shuffle = shuffle
         self._drop_last = drop_last
-        self._shuffled = torch.empty(0, dtype=torch.int64)
-        self._shuffled_epoch = -1
+        self._blocks = blocks
+        # By epoch; shared with copies, of which one may look into the next epoch already.
+        self._shuffled: dict[int, Tensor] = {}
 
     def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
         """The share of `rank` in the next global batch, which never reaches into the next epoch.
@@ -138,12 +177,18 @@ class Order:
     def _indices_of(self, stretch: Stretch) -> Tensor:
         if not self._shuffle:
             return torch.arange(stretch.start, stretch.stop)
-        if self._shuffled_epoch != stretch.epoch:
+        shuffled = self._shuffled.get(stretch.epoch)
+        if shuffled is None:
             assert self.samples is not None
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + stretch.epoch)
-            self._shuffled = torch.randperm(self.samples, generator=generator)
-            self._shuffled_epoch = stretch.epoch
-        return self._shuffled[stretch.start : stretch.stop]
+            if self._blocks is None:
+                shuffled = torch.randperm(self.samples, generator=generator)
+            else:
+                shuffled = self._blocks.permutation(self.samples, generator)
+            while len(self._shuffled) >= _EPOCHS_KEPT:
+                self._shuffled.pop(next(iter(self._shuffled)))
+            self._shuffled[stretch.epoch] = shuffled
+        return shuffled[stretch.start : stretch.stop]
 
 
 def left_out(

@@ -108,7 +108,9 @@ class _Rank:
     def build(self) -> None:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
-            self._trainee = build_trainee(self._experiment, workload, self._rank, self._recorder.spans)
+            self._trainee = build_trainee(
+                self._experiment, workload, self._rank, self._recorder.spans, reads=not self._serves
+            )
             if self._experiment.checkpoints.enabled:
                 self._keeper = self._keep(self._trainee)
             if self._serves and self._arguments["token"]:

@@ -1,0 +1,166 @@
+"""What a prepared set says of itself: `manifest.json`.
+
+manifest = Manifest.load(Path("prepared/fish"))
+manifest.parts["train"].samples, manifest.classes, manifest.normalisation
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from minga.data.fetching.digests import digest_of, mismatch
+from minga.data.fetching.verify import Finding
+from minga.data.prepared.shard_file import Field, ShardLayout
+from minga.data.progress import NO_PROGRESS, Progress
+from minga.errors import DataError
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "Manifest",
+    "Normalisation",
+    "Part",
+    "Shard",
+    "Shuffle",
+    "is_prepared",
+    "verify_prepared",
+]
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A file with some samples."""
+
+    file: str
+    samples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The samples to train on, to validate with, or to test with."""
+
+    samples: int
+    classes: Mapping[str, int]
+    """How many there are of each class; empty where there are none."""
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalisation:
+    """Mean and standard deviation of the training part's inputs, after `scale`; per channel, or per column."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """How an epoch's order is drawn where all of it in any order would be slow: the same for all ranks."""
+
+    block: int
+    """Samples that lie one after the other and are read together."""
+    window: int
+    """Blocks whose samples are shuffled with each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A prepared set."""
+
+    name: str
+    fields: Mapping[str, Field]
+    parts: Mapping[str, Part]
+    classes: tuple[str, ...] = ()
+    scale: float = 1.0
+    """What whole numbers in `inputs` are multiplied by before use."""
+    normalisation: Normalisation | None = None
+    shuffle: Shuffle | None = None
+    skipped: int = 0
+    """Samples that could not be used; `skipped.jsonl` has each with its reason."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Columns, a vocabulary: what is particular to the kind of data."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """How it was prepared, with split and seed."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    licence: str = "unknown"
+    citation: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    def layout(self, shard: Shard) -> ShardLayout:
+        return ShardLayout.of(self.fields, shard.samples)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read and check it."""
+        path = folder / MANIFEST
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            if table["format"] != FORMAT:
+                raise DataError(f"{path} has format {table['format']!r}; this version of minga reads {FORMAT}")
+            del table["format"]
+            table["fields"] = {
+                name: Field(each["dtype"], tuple(each["shape"])) for name, each in table["fields"].items()
+            }
+            table["parts"] = {
+                name: Part(**{**part, "shards": tuple(Shard(**shard) for shard in part["shards"])})
+                for name, part in table["parts"].items()
+            }
+            table["classes"] = tuple(table["classes"])
+            if (found := table["normalisation"]) is not None:
+                table["normalisation"] = Normalisation(**{name: tuple(values) for name, values in found.items()})
+            if (found := table["shuffle"]) is not None:
+                table["shuffle"] = Shuffle(**found)
+            manifest = cls(**table)
+        except FileNotFoundError:
+            raise DataError(f"{folder} is no prepared set: it has no {MANIFEST}; see minga data prepare") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path} is damaged ({error}); prepare the data set again") from None
+        manifest._check(folder)
+        return manifest
+
+    def _check(self, folder: Path) -> None:
+        for name, part in self.parts.items():
+            if sum(shard.samples for shard in part.shards) != part.samples:
+                raise DataError(f"{folder / MANIFEST} is damaged: the shards of {name} don't add up to its samples")
+            for shard in part.shards:
+                if Path(shard.file).name != shard.file or self.layout(shard).size != shard.bytes:
+                    raise DataError(f"{folder / MANIFEST} is damaged: {shard.file!r} can't be as it says")
+
+
+def is_prepared(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def verify_prepared(folder: Path, *, progress: Progress = NO_PROGRESS) -> list[Finding]:
+    """Read all shards and compare their checksums."""
+    try:
+        manifest = Manifest.load(folder)
+    except DataError as error:
+        return [Finding(MANIFEST, "damaged", str(error))]
+    findings = [Finding(MANIFEST, "whole")]
+    shards = [shard for part in manifest.parts.values() for shard in part.shards]
+    with progress.task(f"verifying {folder.name}", total=sum(each.bytes for each in shards), unit="bytes") as advance:
+        for shard in shards:
+            path = folder / shard.file
+            if not path.is_file():
+                findings.append(Finding(shard.file, "missing"))
+                continue
+            size, digest = digest_of(path, advance=advance)
+            problem = mismatch("sha256", digest, shard.sha256)
+            if size != shard.bytes:
+                problem = f"it has {size:,} bytes instead of {shard.bytes:,}"
+            findings.append(Finding(shard.file, "whole" if problem is None else "damaged", problem))
+    return findings

@@ -1,0 +1,234 @@
+"""A prepared set made of a data set in its original form.
+
+    prepare(Origin(reader="pictures", path="fish"), Path("prepared/fish"), Recipe(dtype="float16", normalise=True))
+
+It is made in a folder beside and renamed when it is whole. Memory stays the same however large the data set is: samples
+go one by one to their places, and only a few bytes of each (its class, its place) are kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minga.data.fetching.digests import digest_of
+from minga.data.prepared.manifest import MANIFEST, Manifest, Normalisation, Part, Shard, Shuffle
+from minga.data.prepared.shard_file import Field, record_bytes
+from minga.data.preparing.folder import check_free, new_folder
+from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.shards import ShardPlaces, ShardWriter
+from minga.data.preparing.split import Plan, divide
+from minga.data.preparing.statistics import Moments
+from minga.data.preparing.work import Done, Labour, Task, do_all
+from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.readers import Origin, open_reader
+from minga.data.readers.base import PARTS, BadSample, Reader
+from minga.errors import DataError
+
+__all__ = ["SKIPPED", "prepare"]
+
+SKIPPED = "skipped.jsonl"
+_DEFAULT_SPLIT = (0.8, 0.1, 0.1)
+_TASK_BYTES = 2 << 20
+_MOST_IN_A_TASK = 1024
+_WORTH_PROCESSES = 512
+# From this size on an epoch's order goes by blocks: what is smaller is usually in memory after the first epoch.
+_LARGE_BYTES = 256 << 20
+_BLOCK_BYTES = 1 << 20
+_WINDOW_BLOCKS = 64
+
+
+def prepare(
+    origin: Origin,
+    out: Path,
+    recipe: Recipe,
+    *,
+    name: str | None = None,
+    licence: str = "unknown",
+    citation: str = "",
+    replace: bool = False,
+    progress: Progress = NO_PROGRESS,
+) -> Manifest:
+    """Make the prepared set `out`. `replace`: also where another prepared set is."""
+    check_free(out, replace=replace)
+    reader = open_reader(origin)
+    if recipe.normalise and reader.in_order:
+        raise DataError("characters of a text are names, not amounts: they can't be normalised; leave out --normalise")
+    fractions = recipe.split or (None if reader.given_parts is not None else _DEFAULT_SPLIT)
+    plan = divide(
+        reader.labels,
+        count=len(reader),
+        fractions=fractions,
+        given=reader.given_parts,
+        seed=recipe.seed,
+        in_order=reader.in_order,
+    )
+    fields = _fields_of(reader, plan, recipe)
+    with new_folder(out, replace=replace) as folder:
+        places = ShardPlaces.plan(folder, fields, plan.counts, recipe.shard_bytes)
+        _check_space(out, places)
+        places.make_files()
+        labour = Labour(places, reader.scale, moments=recipe.normalise, samples=len(reader))
+        moments: Moments | None = None
+        bad: list[tuple[int, str, str]] = []
+        with progress.task("preparing", total=sum(plan.counts), unit="samples") as advance:
+            tasks = _tasks(reader, plan, record_bytes(fields))
+            for done in do_all(labour, origin, reader, tasks, jobs=_jobs(recipe, reader), advance=advance):
+                moments = _joined(moments, done)
+                bad += done.bad
+        places = _close_holes(places, plan, [index for index, _, _ in bad])
+        if not places.counts[0]:
+            raise DataError(f"no sample is left to train on: {len(bad):,} of {len(reader):,} could not be used")
+        _write_skipped(folder, bad)
+        parts = _parts(places, reader, plan, {index for index, _, _ in bad}, progress)
+        manifest = Manifest(
+            name=name or Path(origin.path).stem,
+            fields=fields,
+            parts=parts,
+            classes=tuple(reader.classes),
+            scale=reader.scale if fields["inputs"].dtype == "uint8" else 1.0,
+            normalisation=_normalisation(moments),
+            shuffle=_shuffle(record_bytes(fields), places.counts[0]),
+            skipped=len(bad),
+            facts=reader.facts,
+            recipe={
+                **dataclasses.asdict(recipe),
+                "split": list(fractions) if fractions is not None else "as given",
+                "picture": dataclasses.asdict(origin.picture),
+            },
+            provenance={
+                "reader": origin.reader,
+                "from": Path(origin.path).name,
+                "samples": len(reader),
+                "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                "minga": version("minga"),
+            },
+            licence=licence,
+            citation=citation,
+        )
+        (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    return manifest
+
+
+def _check_space(out: Path, places: ShardPlaces) -> None:
+    needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
+    free = shutil.disk_usage(out.parent).free
+    if needed > free:
+        raise DataError(
+            f"the prepared set needs {needed:,} bytes, and the disk of {out.parent} has {free:,} left; choose another "
+            "with --out, smaller pictures with --resize, or --dtype uint8"
+        )
+
+
+def _fields_of(reader: Reader, plan: Plan, recipe: Recipe) -> dict[str, Field]:
+    """Types and shapes, as the first sample that can be used has them."""
+    chosen = np.flatnonzero(plan.part >= 0)
+    problem = "there are none"
+    for sample in reader.samples(chosen.tolist()):
+        if isinstance(sample, BadSample):
+            problem = str(sample)
+            continue
+        fields = {name: Field(str(values.dtype), tuple(values.shape)) for name, values in sample.items()}
+        if recipe.dtype is not None:
+            if recipe.dtype == "uint8" and fields["inputs"].dtype != "uint8":
+                raise DataError(
+                    f"inputs of type {fields['inputs'].dtype} can't be kept as uint8; use float16 or float32"
+                )
+            if not reader.in_order:  # numbers of characters stay whole
+                fields["inputs"] = Field(recipe.dtype, fields["inputs"].shape)
+        return fields
+    raise DataError(f"not a single sample can be used: {problem}")
+
+
+def _tasks(reader: Reader, plan: Plan, nbytes: int) -> list[Task]:
+    """In the order in which they lie on disk afterwards, or in which they can be read."""
+    chosen = np.flatnonzero(plan.part >= 0)
+    if reader.any_order:
+        chosen = chosen[np.lexsort((plan.position[chosen], plan.part[chosen]))]
+    step = max(1, min(_MOST_IN_A_TASK, _TASK_BYTES // max(1, nbytes)))
+    pieces = [chosen[start : start + step] for start in range(0, len(chosen), step)]
+    return [Task(piece, plan.part[piece], plan.position[piece]) for piece in pieces]
+
+
+def _jobs(recipe: Recipe, reader: Reader) -> int:
+    if not reader.any_order:
+        return 1
+    if recipe.jobs is not None:
+        return recipe.jobs
+    return 1 if len(reader) < _WORTH_PROCESSES or not reader.costly else max(1, len(os.sched_getaffinity(0)))
+
+
+def _joined(moments: Moments | None, done: Done) -> Moments | None:
+    if moments is None or done.moments is None:
+        return moments or done.moments
+    return moments.joined(done.moments)
+
+
+def _close_holes(places: ShardPlaces, plan: Plan, bad: Sequence[int]) -> ShardPlaces:
+    """Have the last samples of each part move to where bad ones would have been."""
+    writer = ShardWriter(places)
+    for part in range(len(PARTS)):
+        holes = sorted(int(plan.position[index]) for index in bad if plan.part[index] == part)
+        if holes:
+            left = places.counts[part] - len(holes)
+            empty = set(holes)
+            movers = (position for position in range(left, places.counts[part]) if position not in empty)
+            for hole, mover in zip((hole for hole in holes if hole < left), movers, strict=True):
+                writer.move(part, mover, hole)
+            places = writer.shorten(part, left)
+    writer.close()
+    return places
+
+
+def _write_skipped(folder: Path, bad: Sequence[tuple[int, str, str]]) -> None:
+    with (folder / SKIPPED).open("w", encoding="utf-8") as file:
+        for index, name, problem in sorted(bad):
+            file.write(json.dumps({"sample": index, "name": name, "problem": problem}) + "\n")
+
+
+def _parts(places: ShardPlaces, reader: Reader, plan: Plan, bad: set[int], progress: Progress) -> dict[str, Part]:
+    files = [(part, *each) for part in range(len(PARTS)) for each in places.shards(part)]
+    total = sum(layout.size for _, _, layout in files)
+    shards: dict[int, list[Shard]] = {part: [] for part in range(len(PARTS))}
+    with progress.task("computing checksums", total=total, unit="bytes") as advance:
+        for part, path, layout in files:
+            size, digest = digest_of(path, advance=advance)
+            shards[part].append(Shard(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
+    return {
+        PARTS[part]: Part(
+            samples=places.counts[part], classes=_balance(reader, plan, part, bad), shards=tuple(shards[part])
+        )
+        for part in range(len(PARTS))
+        if places.counts[part]
+    }
+
+
+def _balance(reader: Reader, plan: Plan, part: int, bad: set[int]) -> Mapping[str, int]:
+    if reader.labels is None:
+        return {}
+    members: NDArray[np.bool_] = plan.part == part
+    members[list(bad)] = False
+    counts = np.bincount(reader.labels[members & (reader.labels >= 0)], minlength=len(reader.classes))
+    return {name: int(count) for name, count in zip(reader.classes, counts, strict=True)}
+
+
+def _normalisation(moments: Moments | None) -> Normalisation | None:
+    if moments is None:
+        return None
+    mean, deviation = (tuple(float(value) for value in values) for values in (moments.mean, moments.deviation))
+    return Normalisation(mean=mean, deviation=deviation)
+
+
+def _shuffle(nbytes: int, samples: int) -> Shuffle | None:
+    if nbytes * samples < _LARGE_BYTES:
+        return None
+    return Shuffle(block=max(1, _BLOCK_BYTES // nbytes), window=_WINDOW_BLOCKS)

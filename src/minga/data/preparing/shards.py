@@ -1,0 +1,130 @@
+"""Shards while they are written: every sample has its place from the beginning, so several processes write at once.
+
+Where samples turn out to be bad, places stay empty; at the end the last samples of a part move there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from minga.data.prepared.shard_file import Field, ShardLayout, record_bytes
+from minga.data.readers.base import PARTS, Sample
+
+__all__ = ["ShardPlaces", "ShardWriter"]
+
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True)
+class ShardPlaces:
+    """Which file has which sample."""
+
+    folder: str
+    fields: Mapping[str, Field]
+    counts: tuple[int, ...]
+    """Samples of each part."""
+    per_shard: int
+
+    @classmethod
+    def plan(cls, folder: Path, fields: Mapping[str, Field], counts: Sequence[int], shard_bytes: int) -> ShardPlaces:
+        per_shard = max(1, shard_bytes // max(1, record_bytes(fields)))
+        return cls(str(folder), fields, tuple(counts), per_shard)
+
+    def shards(self, part: int) -> list[tuple[Path, ShardLayout]]:
+        """The files of a part."""
+        starts = range(0, self.counts[part], self.per_shard)
+        sizes = [min(self.per_shard, self.counts[part] - start) for start in starts]
+        return [(self.path(part, number), ShardLayout.of(self.fields, size)) for number, size in enumerate(sizes)]
+
+    def path(self, part: int, shard: int) -> Path:
+        return Path(self.folder) / f"{PARTS[part]}-{shard:05d}.safetensors"
+
+    def make_files(self) -> None:
+        """All of them, in their full size and without samples."""
+        for part in range(len(self.counts)):
+            for path, layout in self.shards(part):
+                with path.open("wb") as file:
+                    file.write(layout.header)
+                    file.flush()
+                    # Room on the disk, not only a size: a disk that gets full is told now, not in the middle.
+                    os.posix_fallocate(file.fileno(), 0, layout.size)
+
+
+class ShardWriter:
+    """Writes samples to their places."""
+
+    def __init__(self, places: ShardPlaces) -> None:
+        self._places = places
+        self._layouts = [places.shards(part) for part in range(len(places.counts))]
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def write(self, part: int, position: int, sample: Sample) -> None:
+        shard, row = divmod(position, self._places.per_shard)
+        path, layout = self._layouts[part][shard]
+        descriptor = self._descriptor(path)
+        for name, field in self._places.fields.items():
+            content = np.ascontiguousarray(sample[name], dtype=field.dtype).tobytes()
+            offset, nbytes = layout.place(name, row)
+            assert len(content) == nbytes, f"{name} has {len(content)} bytes instead of {nbytes}"
+            _write_all(descriptor, content, offset)
+
+    def move(self, part: int, start: int, to: int) -> None:
+        """A sample to another place of its part."""
+        shard, row = divmod(start, self._places.per_shard)
+        path, layout = self._layouts[part][shard]
+        descriptor = self._descriptor(path)
+        sample = {}
+        for name, field in self._places.fields.items():
+            offset, nbytes = layout.place(name, row)
+            sample[name] = np.frombuffer(os.pread(descriptor, nbytes, offset), dtype=field.dtype)
+        self.write(part, to, sample)
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def shorten(self, part: int, samples: int) -> ShardPlaces:
+        """Keep only the first samples of a part; the places that there are from now on."""
+        self.close()
+        before = self._places
+        counts = tuple(samples if number == part else count for number, count in enumerate(before.counts))
+        after = ShardPlaces(before.folder, before.fields, counts, before.per_shard)
+        old, new = before.shards(part), after.shards(part)
+        for path, _ in old[len(new) :]:
+            path.unlink()
+        if new and new[-1][1].samples != old[len(new) - 1][1].samples:
+            _cut(new[-1][0], old[len(new) - 1][1], new[-1][1])
+        self._places = after
+        self._layouts = [after.shards(number) for number in range(len(counts))]
+        return after
+
+    def _descriptor(self, path: Path) -> int:
+        if path in self._open:
+            self._open.move_to_end(path)
+        else:
+            if len(self._open) >= _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = os.open(path, os.O_RDWR)
+        return self._open[path]
+
+
+def _write_all(descriptor: int, content: bytes, offset: int) -> None:
+    while content:
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def _cut(path: Path, old: ShardLayout, new: ShardLayout) -> None:
+    """A shard with fewer samples than it was made for; one shard fits into memory."""
+    content = path.read_bytes()
+    with path.open("wb") as file:
+        file.write(new.header)
+        for name in new.starts:  # in the order in which they lie
+            offset, nbytes = old.place(name, 0)
+            file.write(content[offset : offset + nbytes * new.samples])

@@ -1,0 +1,174 @@
+"""The part of preparing that several processes do at once: read, shape, count, write to the samples' places.
+
+Each process opens the reader itself and is told numbers of samples; what it answers is short. Nothing here needs torch,
+so that processes start quickly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context, parent_process
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minga.data.prepared.shard_file import Field
+from minga.data.preparing.shards import ShardPlaces, ShardWriter
+from minga.data.preparing.statistics import Moments
+from minga.data.readers import Origin, open_reader
+from minga.data.readers.base import BadSample, Reader, Sample
+from minga.errors import DataError, RunError
+
+__all__ = ["Done", "Labour", "Task", "do_all", "kept_form"]
+
+_TRAIN = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """Samples by their number in the original, and where they go."""
+
+    indices: NDArray[np.int64]
+    parts: NDArray[np.int8]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a task."""
+
+    samples: int
+    moments: Moments | None
+    """Of the training inputs."""
+    bad: list[tuple[int, str, str]] = field(default_factory=list)
+    """Number, name and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Labour:
+    """What is to be done with every sample."""
+
+    places: ShardPlaces
+    scale: float
+    """What whole numbers are multiplied by where inputs become fractions."""
+    moments: bool
+    """Whether to compute them."""
+    samples: int
+    """Of the whole data set, as it was when samples were given their places."""
+
+    def do(self, reader: Reader, samples: Iterator[Sample | BadSample], task: Task, writer: ShardWriter) -> Done:
+        bad: list[tuple[int, str, str]] = []
+        trained: list[NDArray[np.generic]] = []
+        wanted = self.places.fields
+        for index, part, position in zip(task.indices.tolist(), task.parts, task.positions.tolist(), strict=True):
+            sample = next(samples, None) or BadSample("it is not there any more")
+            problem = str(sample) if isinstance(sample, BadSample) else _problem(sample, wanted)
+            if problem is not None:
+                bad.append((index, reader.name_of(index), problem))
+                continue
+            assert not isinstance(sample, BadSample)
+            kept = {name: kept_form(name, sample[name], each.dtype, self.scale) for name, each in wanted.items()}
+            if not np.isfinite(kept["inputs"]).all():
+                raise DataError(
+                    f"{reader.name_of(index)} has values that {wanted['inputs'].dtype} can't hold; use --dtype float32"
+                )
+            writer.write(int(part), position, kept)
+            if self.moments and part == _TRAIN:
+                trained.append(kept["inputs"])
+        whole_numbers = wanted["inputs"].dtype == "uint8"
+        moments = Moments.of(trained, self.scale if whole_numbers else 1.0)
+        return Done(len(task.indices), moments, bad)
+
+
+def kept_form(name: str, values: NDArray[np.generic], dtype: str, scale: float) -> NDArray[np.generic]:
+    """As it is kept: whole numbers of inputs that become fractions are scaled."""
+    if name == "inputs" and np.issubdtype(values.dtype, np.integer) and dtype.startswith("float"):
+        return (values.astype(np.float32) * np.float32(scale)).astype(dtype)
+    with np.errstate(over="ignore"):  # whoever writes it looks
+        return np.asarray(values).astype(dtype)
+
+
+def do_all(
+    labour: Labour,
+    origin: Origin,
+    reader: Reader,
+    tasks: Sequence[Task],
+    *,
+    jobs: int,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Iterator[Done]:
+    """What became of each task, in their order."""
+    if jobs == 1:
+        writer = ShardWriter(labour.places)
+        every = np.concatenate([task.indices for task in tasks]) if tasks else np.empty(0, dtype=np.int64)
+        samples = reader.samples(every.tolist())
+        for task in tasks:
+            done = labour.do(reader, samples, task, writer)
+            advance(done.samples)
+            yield done
+        writer.close()
+        return
+    # Fresh processes instead of forked ones: forks of a process with threads can hang.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(origin, labour)) as pool:
+        ahead: list[Future[Done]] = []
+        waiting = iter(tasks)
+        try:
+            while True:
+                ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
+                if not ahead:
+                    return
+                done = ahead.pop(0).result()
+                advance(done.samples)
+                yield done
+        except BrokenProcessPool:
+            raise RunError(
+                "a process that prepared samples was killed, perhaps for want of memory; use fewer with --jobs"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _problem(sample: Sample, wanted: Mapping[str, Field]) -> str | None:
+    """What does not fit, in words."""
+    for name, field_ in wanted.items():
+        values = np.asarray(sample[name])
+        if values.shape != field_.shape:
+            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field_.shape))}"
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return f"its {name} have values that are no numbers"
+    return None
+
+
+_here: dict[str, object] = {}
+"""In a process of its own: what it was begun with."""
+
+
+def _begin(origin: Origin, labour: Labour) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _here.update(reader=open_reader(origin), labour=labour, writer=ShardWriter(labour.places))
+
+
+def _end_with_parent() -> None:
+    """Nobody tells the processes of a pool when their parent was killed: they would wait for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(task: Task) -> Done:
+    reader, labour, writer = _here["reader"], _here["labour"], _here["writer"]
+    assert isinstance(reader, Reader) and isinstance(labour, Labour) and isinstance(writer, ShardWriter)
+    if len(reader) != labour.samples:
+        raise DataError(
+            f"there are {len(reader):,} samples instead of {labour.samples:,}: somebody changes the data set"
+        )
+    return labour.do(reader, reader.samples(task.indices.tolist()), task, writer)

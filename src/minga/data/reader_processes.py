@@ -1,0 +1,260 @@
+"""Processes that read and shape samples beside a rank, for data sets whose samples take computing.
+
+    readers = ReaderProcesses(dataset, 2)                    # before this process has threads
+    batch = readers.read(torch.tensor([5, 900, 17]), seed=3)
+
+They are copies of this process, so that a data set may be anything, also from a file of the user's. A batch comes back
+in memory that both sides see; nothing is pickled. Which samples are read, and when, is decided by who asks: a reader
+that is killed costs speed, never a sample. Random numbers of a batch are decided by its seed, whoever reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import queue
+import random
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import traceback
+import weakref
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from minga.data.batches import fetch
+from minga.errors import DataError, MingaError, WorkloadError
+
+__all__ = ["ReaderProcesses"]
+
+_LOG = logging.getLogger("minga.data")
+_CPU = torch.device("cpu")
+_ALIGNMENT = 64
+_NUMBER = struct.Struct("<q")
+
+
+class ReaderProcesses:
+    """Some processes, each of which reads a batch at a time; any number of threads may ask."""
+
+    def __init__(self, dataset: Dataset[Any], count: int) -> None:
+        self._dataset = dataset
+        self._free: queue.SimpleQueue[_Reader | None] = queue.SimpleQueue()
+        self._all: list[_Reader] = []
+        for _ in range(count):
+            reader = _Reader(dataset, [each.line for each in self._all])
+            self._all.append(reader)
+            self._free.put(reader)
+        self._alive = count
+        self._lock = threading.Lock()
+        weakref.finalize(self, _end, self._all)
+
+    @property
+    def pids(self) -> list[int]:
+        return [reader.pid for reader in self._all if reader.alive]
+
+    def read(self, indices: Tensor, seed: int) -> Any:
+        """The samples at `indices` as one batch, on the CPU."""
+        while self._alive:
+            reader = self._free.get()
+            if reader is None:  # the last one has died while we waited
+                self._free.put(None)
+                break
+            try:
+                batch = reader.ask(indices, seed)
+            except OSError as error:
+                self._lost(reader, error)
+                continue
+            except BaseException:
+                self._free.put(reader)
+                raise
+            self._free.put(reader)
+            return batch
+        # By itself, one batch at a time; without the seed, since the random numbers here are the model's.
+        with self._lock:
+            return fetch(self._dataset, indices, _CPU)
+
+    def close(self) -> None:
+        """End them; whoever asks from now on reads by himself."""
+        self._alive = 0
+        self._free.put(None)
+        _end(self._all)
+
+    def _lost(self, reader: _Reader, error: OSError) -> None:
+        reader.end()
+        with self._lock:
+            self._alive -= 1
+            alive = self._alive
+        rest = f"others that go on: {alive}" if alive else "the rank reads by itself from now on"
+        _LOG.warning("reader process %d was lost (%s); %s", reader.pid, error, rest)
+        if not alive:
+            self._free.put(None)
+
+
+def _end(readers: list[_Reader]) -> None:
+    for reader in readers:
+        reader.end()
+
+
+class _Reader:
+    """One process, as the rank sees it."""
+
+    def __init__(self, dataset: Dataset[Any], others: list[socket.socket]) -> None:
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.alive = True
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or both would write what waits
+        self.pid = os.fork()
+        if self.pid == 0:
+            # With copies of these open, readers would not hear that the rank is gone.
+            for line in (self.line, *others):
+                line.close()
+            _serve(dataset, theirs)
+        theirs.close()
+
+    def ask(self, indices: Tensor, seed: int) -> Any:
+        """`OSError` if it has died."""
+        numbers = [seed, len(indices), *indices.tolist()]
+        self.line.sendall(b"".join(map(_NUMBER.pack, numbers)))
+        kind, descriptors, _, _ = socket.recv_fds(self.line, 1, 1)
+        if not kind:
+            raise ConnectionResetError("it has ended")
+        length = _NUMBER.unpack(_receive(self.line, _NUMBER.size))[0]
+        answer = json.loads(_receive(self.line, length))
+        if kind == b"E":
+            raise _error_of(answer)
+        with os.fdopen(descriptors[0], "rb+") as file:
+            size = os.fstat(file.fileno()).st_size
+            # The map lives as long as a tensor over it does.
+            memory = mmap.mmap(file.fileno(), size) if size else mmap.mmap(-1, 1)
+        return _unpack(answer, memory)
+
+    def end(self) -> None:
+        if self.alive:
+            self.alive = False
+            self.line.close()
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+
+def _error_of(answer: dict[str, str]) -> MingaError:
+    if answer["kind"] == "DataError":
+        return DataError(answer["message"])
+    return WorkloadError(f"a sample can't be read: {answer['message']}\n{answer['traceback']}".rstrip())
+
+
+# --- in the process that reads -------------------------------------------------------------------------------------
+
+
+def _serve(dataset: Dataset[Any], line: socket.socket) -> NoReturn:
+    """Read what is asked for until the rank is gone; `os._exit`, since this is a copy of the rank's stack."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started the run ends it
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        torch.set_num_threads(1)
+        while True:
+            head = _receive(line, 2 * _NUMBER.size, or_nothing=True)
+            if not head:
+                code = 0
+                break
+            seed, count = (_NUMBER.unpack_from(head, at)[0] for at in (0, _NUMBER.size))
+            indices = torch.frombuffer(bytearray(_receive(line, count * _NUMBER.size)), dtype=torch.int64)
+            _answer(line, dataset, indices, seed)
+    except OSError:  # the rank is gone
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _answer(line: socket.socket, dataset: Dataset[Any], indices: Tensor, seed: int) -> None:
+    tensors: list[Tensor] = []
+    try:
+        tree = _pack(_read(dataset, indices, seed), tensors)
+    except Exception as error:
+        told = "" if isinstance(error, DataError) else traceback.format_exc()
+        message = str(error) if isinstance(error, DataError) else repr(error)
+        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": told}).encode()
+        line.sendall(b"E" + _NUMBER.pack(len(text)) + text)
+        return
+    with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _in_memory() as file:
+        for tensor in tensors:
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+            file.write(tensor.flatten().view(torch.uint8).numpy().data)
+        file.flush()
+        text = json.dumps(tree).encode()
+        socket.send_fds(line, [b"T"], [file.fileno()])
+        line.sendall(_NUMBER.pack(len(text)) + text)
+
+
+def _in_memory() -> Any:
+    return os.fdopen(os.memfd_create("minga-batch"), "rb+")
+
+
+def _read(dataset: Dataset[Any], indices: Tensor, seed: int) -> Any:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+    return fetch(dataset, indices, _CPU)
+
+
+# --- what goes between them ----------------------------------------------------------------------------------------
+
+
+def _pack(value: Any, tensors: list[Tensor]) -> Any:
+    """A batch as JSON, its tensors apart."""
+    if isinstance(value, Tensor):
+        tensor = value.detach().contiguous()
+        at = sum(each.nbytes + (-each.nbytes % _ALIGNMENT) for each in tensors)
+        tensors.append(tensor)
+        return {"tensor": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "at": at}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _pack(item, tensors) for key, item in value.items()}}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_pack(item, tensors) for item in value]}
+    raise TypeError(
+        f"a batch with a {type(value).__name__} in it can't come from reader processes; use tensors, numbers, strings, "
+        "lists, tuples and dicts, or training.readers=0"
+    )
+
+
+def _unpack(tree: Any, memory: mmap.mmap) -> Any:
+    if "value" in tree:
+        return tree["value"]
+    if "dict" in tree:
+        return {key: _unpack(item, memory) for key, item in tree["dict"].items()}
+    if "list" in tree:
+        return [_unpack(item, memory) for item in tree["list"]]
+    if "tuple" in tree:
+        return tuple(_unpack(item, memory) for item in tree["tuple"])
+    kind, shape = getattr(torch, tree["tensor"]), tree["shape"]
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return torch.empty(shape, dtype=kind)
+    return torch.frombuffer(memory, dtype=kind, count=count, offset=tree["at"]).view(shape)
+
+
+def _receive(line: socket.socket, size: int, *, or_nothing: bool = False) -> bytes:
+    """So many bytes; `OSError` if the other side is gone before."""
+    parts, left = [], size
+    while left:
+        part = line.recv(min(left, 1 << 20))
+        if not part:
+            if or_nothing and left == size:
+                return b""
+            raise ConnectionResetError("it has ended")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,93 @@
+"""Data sets in their original forms: which reader knows what, as something that other processes can open too.
+
+reader = open_reader(Origin(reader="pictures", path="roses"))
+len(reader), reader.classes, reader.read(0)["inputs"].shape
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minga.data.readers.base import Picture, Reader
+from minga.data.readers.rows import TABLE_ENDINGS
+from minga.data.readers.tables import TableChoice
+from minga.data.sources import KnownDataset
+from minga.errors import DataError
+
+__all__ = ["Origin", "open_reader", "origin_of_known", "origin_of_path"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where samples come from, and how they are read."""
+
+    reader: str
+    """"pictures", "table", "text", "idx", "cifar10", "captions"."""
+
+    path: str
+    """A folder or a file."""
+
+    picture: Picture = field(default_factory=Picture)
+    table: TableChoice = field(default_factory=TableChoice)
+
+    context: int = 64
+    """For text: characters of a sample."""
+
+    class_folders: str = "*"
+    classes: tuple[str, ...] = ()
+
+
+def origin_of_known(dataset: KnownDataset, data: Path) -> Origin:
+    """A known data set that was fetched to a data directory."""
+    folder = data / dataset.folder
+    path = folder
+    if dataset.reader == "text":
+        path = folder / dataset.files[0].name
+        path = path if path.is_file() else path.with_name(f"{path.name}.gz")
+    elif dataset.reader == "pictures" and dataset.archives:
+        path = folder / (dataset.archives[0].into or "")
+    if not path.exists():
+        raise DataError(f"{dataset.name} is not in {data}; fetch it: minga data fetch {dataset.name} --data {data}")
+    return Origin(reader=dataset.reader, path=str(path), class_folders=dataset.class_folders, classes=dataset.classes)
+
+
+def origin_of_path(path: Path) -> Origin:
+    """A folder of pictures, a table, or a text, by what it looks like."""
+    if path.is_dir():
+        return Origin(reader="pictures", path=str(path))
+    if not path.is_file():
+        raise DataError(f"{path} is neither a data set that Minga knows (minga data list) nor a folder or file here")
+    if path.name.endswith(TABLE_ENDINGS):
+        return Origin(reader="table", path=str(path))
+    if path.name.endswith((".txt", ".txt.gz", ".md")):
+        return Origin(reader="text", path=str(path))
+    raise DataError(
+        f"it is not clear what {path.name} is; known are folders of pictures, tables ({', '.join(TABLE_ENDINGS)}) and "
+        "text (.txt, .txt.gz)"
+    )
+
+
+def open_reader(origin: Origin) -> Reader:
+    """The reader for it; `DataError` where there is nothing to read."""
+    path = Path(origin.path)
+    if origin.reader == "pictures":
+        from minga.data.readers.pictures import PictureFolder
+
+        return PictureFolder(path, origin.picture, origin.class_folders)
+    if origin.reader == "table":
+        from minga.data.readers.tables import TableReader
+
+        return TableReader(path, origin.table)
+    if origin.reader == "text":
+        from minga.data.readers.texts import TextReader
+
+        return TextReader(path, origin.context)
+    if origin.reader == "captions":
+        from minga.data.readers.captions import CaptionReader
+
+        return CaptionReader(path)
+    from minga.data.readers.arrays import open_cifar10, open_idx
+
+    opener = {"idx": open_idx, "cifar10": open_cifar10}[origin.reader]
+    return opener(path, origin.classes, origin.picture)

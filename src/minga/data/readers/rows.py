@@ -1,0 +1,90 @@
+"""Rows of a CSV, TSV or Parquet file, as often as they are asked for, without the whole of it in memory."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from minga.errors import DataError
+
+__all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
+
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+
+
+class Rows(Protocol):
+    """A table: names of columns, and rows whenever it is iterated."""
+
+    columns: list[str]
+
+    def __iter__(self) -> Iterator[Sequence[Any]]: ...
+
+
+def open_rows(path: Path) -> Rows:
+    """The table in a file, by its ending."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    if path.name.endswith(".parquet"):
+        return _ParquetRows(path)
+    if path.name.endswith(TABLE_ENDINGS):
+        return _CsvRows(path)
+    raise DataError(f"{path.name} is no table that can be read; known endings: {', '.join(TABLE_ENDINGS)}")
+
+
+class _CsvRows:
+    """The first line has the names of the columns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._separator = "\t" if ".tsv" in path.suffixes else ","
+        header = next(self._lines(), None)
+        if not header:
+            raise DataError(f"{path} is empty; its first line should name the columns")
+        self.columns = [name.strip() for name in header]
+        if len(set(self.columns)) < len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise DataError(f"{path} has two columns {twice!r}; does its first line name the columns?")
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        lines = self._lines()
+        next(lines)
+        return (row for row in lines if row)
+
+    def _lines(self) -> Iterator[list[str]]:
+        packed = self._path.suffix == ".gz"
+        try:
+            with gzip.open(self._path, "rb") if packed else self._path.open("rb") as raw:
+                with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+                    yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{self._path} can't be read ({error})") from None
+
+
+class _ParquetRows:
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError:
+            raise DataError("reading Parquet needs pyarrow: pip install 'minga[tables]'") from None
+        self._path = path
+        self._errors = (OSError, pyarrow.ArrowException)
+        self._file: Any = parquet.ParquetFile
+        try:
+            with self._file(path) as file:
+                self.columns = [str(name) for name in file.schema_arrow.names]
+        except self._errors as error:
+            raise DataError(f"{path} can't be read as Parquet ({error})") from None
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        try:
+            with self._file(self._path) as file:
+                for batch in file.iter_batches(batch_size=4096):
+                    yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        except self._errors as error:
+            raise DataError(f"{self._path} can't be read as Parquet ({error})") from None

@@ -1,0 +1,221 @@
+"""Tables, CSV or Parquet: one column is what is to be told, the others tell it.
+
+Numbers stay numbers; a column of words becomes one number (0 or 1) for each word that occurs in it. What a column is
+like is found in a first pass over the table, so that it need not fit into memory.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minga.data.readers.base import BadSample, Reader, Sample
+from minga.data.readers.rows import Rows, open_rows
+from minga.errors import DataError, unknown
+
+__all__ = ["TableChoice", "TableReader"]
+
+_MOST_WORDS = 1000
+# How programs write that there is no number. In a column of words they are words: "none" may well be one of its kinds.
+_NO_NUMBER = {"na", "n/a", "nan", "null", "none", "-", "?", "inf", "-inf", "+inf", "infinity", "-infinity"}
+_MOST_CLASSES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableChoice:
+    """What is made of a table."""
+
+    target: str | None = None
+    """The column that is to be told; default: the last one."""
+
+    columns: tuple[str, ...] = ()
+    """Those that tell it; default: all others."""
+
+    words: tuple[str, ...] = ()
+    """Columns of numbers that are names rather than amounts, such as postal codes."""
+
+    task: str = "auto"
+    """"classes", "numbers", or "auto": classes where the target is words or few whole numbers."""
+
+    missing: str = "skip"
+    """Rows with empty fields: "skip" them, or put the column's "mean" (a column of words has an own one for empty)."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (("task", ("auto", "classes", "numbers")), ("missing", ("skip", "mean"))):
+            if getattr(self, name) not in choices:
+                raise unknown(f"{name} of a table", getattr(self, name), choices)
+
+
+@dataclass
+class _Column:
+    """What was found in a column."""
+
+    numeric: bool = True
+    whole: bool = True
+    values: set[str] | None = field(default_factory=set)
+    """Those that occur; None: too many."""
+    count: int = 0
+    total: float = 0.0
+    empty: int = 0
+
+    def see(self, value: Any) -> None:
+        if not _word(value):
+            self.empty += 1
+            return
+        number = _number(value)
+        if number is None:
+            self.numeric = self.numeric and _word(value).lower() in _NO_NUMBER
+        else:
+            self.count += 1
+            self.total += number
+            self.whole = self.whole and number == int(number)
+        if self.values is not None:
+            self.values.add(_word(value))
+            if len(self.values) > _MOST_WORDS:
+                self.values = None
+
+
+class TableReader(Reader):
+    """Rows of a table as vectors."""
+
+    any_order = False
+
+    def __init__(self, path: Path, choice: TableChoice) -> None:
+        self._rows: Rows = open_rows(path)
+        names = self._rows.columns
+        target = choice.target if choice.target is not None else names[-1]
+        for name in (target, *choice.columns, *choice.words):
+            if name not in names:
+                raise unknown(f"column of {path.name}", name, names)
+        self._target = names.index(target)
+        chosen = [name for name in (choice.columns or names) if name != target]
+        if not chosen:
+            raise DataError(f"{path} has no column besides {target!r} to tell it from")
+        found = [_Column() for _ in names]
+        # What a split needs to know of each row, in four bytes: the number of its target among those that occur.
+        targets, seen = array("i"), {"": -1}
+        for row in self._rows:
+            for column, value in zip(found, row, strict=False):
+                column.see(value)
+            word = _word(row[self._target]) if len(row) == len(names) else ""
+            targets.append(seen.get(word, -2))
+            if targets[-1] == -2 and len(seen) <= _MOST_WORDS:
+                targets[-1] = seen[word] = len(seen) - 1
+        self._count = len(targets)
+        if not self._count:
+            raise DataError(f"{path} has no rows")
+        self._missing = choice.missing
+        self._places = [_Place.of(names[i], i, found[i], choice) for i in map(names.index, chosen)]
+        self._set_target(target, found[self._target], np.array(targets, dtype=np.int64), list(seen)[1:], choice.task)
+        width = [name for place in self._places for name in place.names]
+        self.facts = {"columns": width, "target": target, "task": "classes" if self.classes else "numbers"}
+
+    def _set_target(self, name: str, column: _Column, targets: NDArray[np.int64], words: list[str], task: str) -> None:
+        few = column.values is not None and len(column.values) <= _MOST_CLASSES
+        if task == "numbers" or (task == "auto" and column.numeric and not (column.whole and few)):
+            if not column.numeric:
+                raise DataError(f"the column {name!r} has words, such as {words[0]!r}; use --task classes")
+            return
+        if column.values is None:
+            raise DataError(f"the column {name!r} has more than {_MOST_WORDS} different values; use --task numbers")
+        order = (lambda word: (float(word), word)) if column.numeric else None
+        self.classes = sorted(
+            (word for word in column.values if not column.numeric or _number(word) is not None), key=order
+        )
+        number = {word: index for index, word in enumerate(self.classes)}
+        self.labels = np.array([number.get(word, -1) for word in words] + [-1], dtype=np.int64)[targets]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def name_of(self, index: int) -> str:
+        return f"row {index + 1}"
+
+    def read(self, index: int) -> Sample:
+        found = next(iter(self.samples([index])))
+        if isinstance(found, BadSample):
+            raise found
+        return found
+
+    def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
+        """In one pass over the table; `indices` must grow."""
+        wanted = iter(indices)
+        at = next(wanted, None)
+        for number, row in enumerate(self._rows):
+            if at is None:
+                return
+            if number == at:
+                try:
+                    yield self._sample(number, row)
+                except BadSample as bad:
+                    yield bad
+                at = next(wanted, None)
+
+    def _sample(self, number: int, row: Sequence[Any]) -> Sample:
+        if len(row) != len(self._rows.columns):
+            raise BadSample(f"it has {len(row)} fields instead of {len(self._rows.columns)}")
+        inputs = np.concatenate([place.read(row[place.index], self._missing) for place in self._places])
+        if self.labels is not None:
+            if self.labels[number] < 0:
+                raise BadSample("its target is empty")
+            return {"inputs": inputs, "targets": self.labels[number]}
+        value = _number(row[self._target])
+        if value is None:
+            raise BadSample(f"its target is {row[self._target]!r}, which is no number")
+        return {"inputs": inputs, "targets": np.float32(value)}  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What one column becomes."""
+
+    name: str
+    index: int
+    words: tuple[str, ...] | None
+    """None: a number."""
+    mean: float
+
+    @classmethod
+    def of(cls, name: str, index: int, column: _Column, choice: TableChoice) -> _Place:
+        mean = column.total / column.count if column.count else 0.0
+        if column.numeric and name not in choice.words:
+            return cls(name, index, None, mean)
+        if column.values is None:
+            raise DataError(
+                f"the column {name!r} has more than {_MOST_WORDS} different words; leave it out with --columns"
+            )
+        empty = [""] if column.empty and choice.missing == "mean" else []
+        return cls(name, index, (*sorted(column.values), *empty), mean)
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name] if self.words is None else [f"{self.name}={word}" for word in self.words]
+
+    def read(self, value: Any, missing: str) -> NDArray[np.float32]:
+        empty = not _word(value) or (self.words is None and _number(value) is None)
+        if empty and missing == "skip":
+            raise BadSample(f"its {self.name!r} is {f'{value!r}, no number' if _word(value) else 'empty'}")
+        if self.words is None:
+            return np.array([self.mean if empty else _number(value)], dtype=np.float32)
+        word = "" if empty else _word(value)
+        return np.array([word == each for each in self.words], dtype=np.float32)
+
+
+def _number(value: Any) -> float | None:
+    """As a number that can be counted with; None if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value).strip()

@@ -1,0 +1,85 @@
+"""A text as pieces of so many characters, each with the characters that follow: for language models."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minga.data.readers.base import BadSample, Reader, Sample
+from minga.errors import DataError
+
+__all__ = ["TextReader"]
+
+_BLOCK = 1 << 20
+_MOST_CHARACTERS = 1 << 16
+
+
+class TextReader(Reader):
+    """Pieces of a text in UTF-8, plain or `.gz`; the characters that occur are counted before."""
+
+    any_order = False
+    in_order = True
+
+    def __init__(self, path: Path, context: int) -> None:
+        if context < 1:
+            raise DataError(f"a piece should have at least 1 character, not {context}")
+        self._path = path
+        self._context = context
+        seen: set[str] = set()
+        length = 0
+        for block in self._blocks():
+            seen.update(block)
+            length += len(block)
+            if len(seen) > _MOST_CHARACTERS:
+                raise DataError(f"{path} has more than {_MOST_CHARACTERS:,} different characters; is it a text?")
+        self._pieces = max(0, (length - 1) // context)
+        if not self._pieces:
+            raise DataError(f"{path} has {length:,} characters, which don't fill a piece of {context} and one more")
+        self._characters = sorted(seen)
+        self._numbers = {character: number for number, character in enumerate(self._characters)}
+        self._type = np.uint8 if len(seen) <= 256 else np.int32
+        self.facts = {"characters": "".join(self._characters), "context": context}
+
+    def __len__(self) -> int:
+        return self._pieces
+
+    def name_of(self, index: int) -> str:
+        return f"characters from {index * self._context:,} on"
+
+    def read(self, index: int) -> Sample:
+        found = next(self.samples([index]))
+        assert not isinstance(found, BadSample)
+        return found
+
+    def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
+        """In one pass over the text; `indices` must grow."""
+        wanted = iter(indices)
+        at = next(wanted, None)
+        kept: NDArray[np.integer] = np.empty(0, dtype=self._type)
+        start = 0
+        for block in self._blocks():
+            numbers = np.array([self._numbers[character] for character in block], dtype=self._type)
+            kept = np.concatenate([kept, numbers])
+            while at is not None and (at + 1) * self._context + 1 <= start + len(kept):
+                piece = kept[at * self._context - start : (at + 1) * self._context + 1 - start]
+                yield {"inputs": piece[:-1], "targets": piece[1:]}
+                at = next(wanted, None)
+            if at is None:
+                return
+            passed = min(len(kept), max(0, at * self._context - start))
+            kept, start = kept[passed:], start + passed
+
+    def _blocks(self) -> Iterator[str]:
+        try:
+            with gzip.open(self._path, "rb") if self._path.suffix == ".gz" else self._path.open("rb") as raw:
+                with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
+                    while block := text.read(_BLOCK):
+                        yield block
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise DataError(f"{self._path} can't be read as text in UTF-8 ({error})") from None
