@@ -78,8 +78,13 @@ def part_seeds(model: nn.Module, rank: int) -> None:
 
 def statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """Moving mean and variance of each of Keras' BatchNormalization layers."""
-    if not is_keras_model(model) and not any(is_keras_model(module) for module in model.modules()):
+    keras: Any = sys.modules.get("keras")
+    if keras is None or not hasattr(keras, "Layer"):
         return []
-    keras: Any = sys.modules["keras"]
-    layers = [module for module in model.modules() if isinstance(module, keras.layers.BatchNormalization)]
-    return [(layer.moving_mean.value.detach(), layer.moving_variance.value.detach()) for layer in layers]
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, keras.Layer):
+            # Keras keeps layers in lists of its own, which torch does not see; no public name has all of them.
+            layers = (layer for layer in module._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization))
+            found |= {id(layer): layer for layer in layers if layer.built}
+    return [(layer.moving_mean.value.detach(), layer.moving_variance.value.detach()) for layer in found.values()]

@@ -38,9 +38,7 @@ class New(Maker):
         self._inputs = inputs
 
     def __call__(self) -> nn.Module:
-        # Keras numbers layers ("dense_1") over all models of a process. Ranks and runs know parameters by their names.
-        import_keras().utils.clear_session(free_memory=False)
-        with _seeded():
+        with _anew():
             model = self._function()
             if not is_keras_model(model):
                 name = getattr(self._function, "__name__", "the function")
@@ -64,7 +62,7 @@ class Copies(Maker):
     def __call__(self) -> nn.Module:
         keras = import_keras()
         try:
-            with _seeded():
+            with _anew():
                 copied = keras.models.clone_model(self._model)
                 _build(copied, self._inputs)
             copied.set_weights(self._weights)
@@ -88,8 +86,13 @@ def _build(model: Any, inputs: Inputs) -> None:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
-    """Keras takes the seeds of initial weights from Python's random numbers: here they follow from torch's seed."""
+def _anew() -> Iterator[None]:
+    """The next model is the same every time: its names, and what follows from torch's seed.
+
+    Keras takes the seeds of initial weights from Python's random numbers, which are as before afterwards.
+    """
+    # Keras numbers layers ("dense_1") over all models of a process. Ranks and runs know parameters by their names.
+    import_keras().utils.clear_session(free_memory=False)
     before, seed = (random.getstate(), numpy.random.get_state()), torch.initial_seed()
     random.seed(seed)
     numpy.random.seed(seed % 2**32)

@@ -13,13 +13,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from minga.errors import WorkloadError, unknown
+from minga.keras.rmsprop import RMSprop
 
 __all__ = ["learning_rate_of", "translate"]
 
 Options = dict[str, Any]
 
-# What each gets besides the learning rate, from Keras' own description of it. Where Keras adds epsilon below the root,
-# its root is added beside it: no step becomes longer.
+# What each gets besides the learning rate, from Keras' own description of it.
 _TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
     "SGD": (torch.optim.SGD, lambda own: {"momentum": own["momentum"], "nesterov": own["nesterov"]}),
     "Adam": (torch.optim.Adam, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
@@ -27,13 +27,17 @@ _TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
     "Adamax": (torch.optim.Adamax, lambda own: _betas(own)),
     "Nadam": (torch.optim.NAdam, lambda own: {**_betas(own), "momentum_decay": 1.0}),
     "RMSprop": (
-        torch.optim.RMSprop,
+        RMSprop,
         lambda own: {
             "alpha": own["rho"],
             "momentum": own["momentum"],
             "centered": own["centered"],
-            "eps": own["epsilon"] ** 0.5,
+            "eps": own["epsilon"],
         },
+    ),
+    "Adagrad": (
+        torch.optim.Adagrad,
+        lambda own: {"initial_accumulator_value": own["initial_accumulator_value"], "eps": own["epsilon"]},
     ),
     "Adadelta": (torch.optim.Adadelta, lambda own: {"rho": own["rho"], "eps": own["epsilon"]}),
 }

@@ -61,6 +61,9 @@ def save(run: str | Path, path: str | Path, model: Any = None) -> Path:
     if target.suffix != ".keras":
         raise ConfigError(f"{target.name!r} should end with .keras, the format that Keras reads without running code")
     loaded = load(run, model)
+    if loaded.optimizer is not None and not loaded.optimizer.built:
+        # Keras expects an optimizer's variables in the file, where the model is compiled with one; these are new ones.
+        loaded.optimizer.build(loaded.trainable_variables)
     try:
         loaded.save(target)
     except OSError as error:
