@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
     from minga.experiment import Cluster, Experiment, Training
+    from minga.launch.functions import Launched, launch
     from minga.layout import Bucket
     from minga.own_loop import OwnLoop, join
     from minga.replica import Replica
+    from minga.report.inline import show
+    from minga.report.notebook_view import live_view
     from minga.report.summary import Summary
     from minga.runner import run
     from minga.strategies import Strategy
@@ -27,6 +30,7 @@ __all__ = [
     "Cluster",
     "Codec",
     "Experiment",
+    "Launched",
     "OwnLoop",
     "Replica",
     "Strategy",
@@ -39,9 +43,12 @@ __all__ = [
     "all_reduce_sum",
     "broadcast",
     "join",
+    "launch",
+    "live_view",
     "load_study",
     "run",
     "run_study",
+    "show",
 ]
 __version__ = "0.1.0"
 
@@ -52,6 +59,7 @@ _HOMES = {
     "Cluster": "minga.experiment",
     "Codec": "minga.codecs",
     "Experiment": "minga.experiment",
+    "Launched": "minga.launch.functions",
     "OwnLoop": "minga.own_loop",
     "Replica": "minga.replica",
     "Strategy": "minga.strategies",
@@ -64,9 +72,12 @@ _HOMES = {
     "all_reduce_sum": "minga.comm",
     "broadcast": "minga.comm",
     "join": "minga.own_loop",
+    "launch": "minga.launch.functions",
+    "live_view": "minga.report.notebook_view",
     "load_study": "minga.study",
     "run": "minga.runner",
     "run_study": "minga.study",
+    "show": "minga.report.inline",
 }
 
 
