@@ -3,7 +3,7 @@
 minga train examples/keras_cifar10.py:workload --nodes 2 --strategy ring
 minga train examples/keras_cifar10.py:workload --nodes 2 --strategy local_sgd:period=8 --epochs 20 --data DIR
 
-With DIR/cifar10 (or MINGA_DATA) it learns the real pictures (minga data fetch cifar10), otherwise some that are made up:
+With DIR/cifar10 (or MINGA_DATA) it learns the real pictures (minga data fetch cifar10), otherwise some made-up ones:
 stripes of ten directions, which a narrow network of the same layers learns in a moment. Afterwards, in Python:
 
     model = minga.keras.load("runs/RUN")                      # a Keras model

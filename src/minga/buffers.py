@@ -69,9 +69,7 @@ def _statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
 
 def _untrained(model: nn.Module) -> list[Tensor]:
     # Seeds are each rank's own: with the same ones, all would drop the same units.
-    frozen = [
-        tensor for name, tensor in model.named_parameters() if not tensor.requires_grad and not is_seed(name)
-    ]
+    frozen = [tensor for name, tensor in model.named_parameters() if not tensor.requires_grad and not is_seed(name)]
     return [*frozen, *model.buffers()]
 
 

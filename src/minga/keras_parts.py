@@ -1,7 +1,7 @@
 """What Keras' models have that torch's have not, found without importing Keras.
 
-On its torch backend a Keras model is a `torch.nn.Module`, with three peculiarities: statistics of BatchNormalization and
-the states of random generators are parameters (frozen ones) instead of buffers, and each tensor is registered again in
+On its torch backend a Keras model is a `torch.nn.Module`, with peculiarities: statistics of BatchNormalization and the
+states of random generators are parameters (frozen ones) instead of buffers, and each tensor is registered again in
 every layer around its own, so that `state_dict()` has it several times.
 """
 

@@ -30,7 +30,7 @@ __all__ = ["check", "go_on", "run"]
 def run(experiment: Experiment, view: View | None = None, *, listening: Listening | None = None) -> Summary:
     """Train as the experiment says; what came out. The run's directory has everything else.
 
-    `view`: what is seen meanwhile; None: nothing, or in a notebook a cell that changes (`View()`: nothing there either).
+    `view`: what is seen meanwhile; None: nothing, or in a notebook a cell that changes (`View()`: nothing at all).
     `listening`: with nodes of other machines, which join (`minga join`, `launch.joining.join_run`).
     """
     if view is None and in_notebook():

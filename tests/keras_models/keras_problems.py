@@ -14,7 +14,7 @@ PICTURES = RANDOM.normal(size=(64, 4, 4, 2)) + LABELS[:, None, None, None]
 
 
 def plain() -> Any:
-    """Nothing that depends on how samples are spread over ranks, and no Dense: Keras 3.15 multiplies float64 as float32."""
+    """Nothing that depends on how samples are spread, and no Dense: Keras 3.15 multiplies float64 as float32."""
     model = keras.Sequential(
         [
             keras.Input((4, 4, 2)),
@@ -44,7 +44,5 @@ def normalised(dropout_seed: int | None = None, rate: float = 0.5) -> Any:
             layers.Dense(3, activation="softmax"),
         ]
     )
-    model.compile(
-        optimizer=keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model

@@ -56,9 +56,7 @@ def test_translated_optimizers_move_weights_as_keras_does(name: str) -> None:
 
 
 def test_schedules_follow_progress() -> None:
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, decay_steps=80, warmup_target=0.2, warmup_steps=20
-    )
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, decay_steps=80, warmup_target=0.2, warmup_steps=20)
     rate, factor = learning_rate_of(keras.optimizers.SGD(schedule), steps=100)
     assert rate == pytest.approx(0.2) and factor is not None
     assert factor(0.0) == pytest.approx(0.0) and factor(0.1) == pytest.approx(0.5) and factor(0.2) == pytest.approx(1)
@@ -143,13 +141,13 @@ def own_step() -> Any:
     ("make", "words"),
     [
         (own, "not compiled"),
-        (lambda: own(optimizer="ftrl"), "known: .*SGD"),
+        (lambda: own(optimizer="ftrl"), r"known: .*SGD"),
         (lambda: own(optimizer=keras.optimizers.SGD(clipnorm=1.0)), "clipnorm"),
         (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
         (lambda: own(metrics=["AUC"]), "no mean over samples"),
         (lambda: own(loss=keras.losses.MeanSquaredError(reduction="sum")), "sum_over_batch_size"),
         (own_step, "train_step"),
-        (lambda: 3, "not a keras.Model"),
+        (lambda: 3, r"not a keras\.Model"),
     ],
 )
 def test_what_can_not_be_translated_is_said(make: Any, words: str) -> None:
@@ -160,7 +158,7 @@ def test_what_can_not_be_translated_is_said(make: Any, words: str) -> None:
 def test_wrong_data_is_said(tmp_path: Path) -> None:
     with pytest.raises(MingaError, match="63 targets"):
         minga.keras.workload(plain, train=(PICTURES, LABELS[:63]))
-    with pytest.raises(MingaError, match="fit()"):
+    with pytest.raises(MingaError, match=r"fit\(\)"):
         minga.keras.workload(plain, train=PICTURES)
     (tmp_path / "empty.py").write_text("from keras_problems import plain\n")
     with pytest.raises(MingaError, match="x_train and y_train"):

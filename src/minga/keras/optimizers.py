@@ -54,7 +54,7 @@ def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
     for option in _ABSENT:
         if own.get(option):
             raise WorkloadError(
-                f"the optimizer {kind} has {option}={own[option]!r}, which minga can't translate; leave it out. {remedy}"
+                f"the optimizer {kind} has {option}={own[option]!r}, which can't be translated; leave it out. {remedy}"
             )
     made_by, options = _TRANSLATED[kind]
     given = {**options(own), "lr": learning_rate_of(optimizer)[0]}
@@ -70,7 +70,7 @@ def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
         else:
             made_by = torch.optim.AdamW
     given["weight_decay"] = float(decay or 0.0)
-    return lambda parameters: made_by(parameters, **given)  # type: ignore[call-arg]
+    return lambda parameters: made_by(parameters, **given)
 
 
 def learning_rate_of(optimizer: Any, steps: int = 1000) -> tuple[float, Callable[[float], float] | None]:

@@ -84,7 +84,7 @@ def workload_in_file(reference: str, model: Any) -> Workload:
             data[part] = names[part]
     if "train" not in data:
         raise WorkloadError(
-            f"{file.name} has a Keras model and no data beside it: define x_train and y_train (also x_test and y_test), "
+            f"{file.name} has a Keras model and no data beside it: define x_train and y_train (x_test and y_test), "
             f"or train and test ({FORMS}), or make a workload with minga.keras.workload(...)"
         )
     given = {"batch": names.get("batch_size"), "epochs": names.get("epochs")}
@@ -106,7 +106,7 @@ def _check(model: Any) -> None:
         )
     if isinstance(model.loss, list | tuple | dict):
         raise WorkloadError(f"the model {model.name!r} has several losses; minga translates models with one")
-    loss = None if model.loss in ("crossentropy", "ce") else keras.losses.get(model.loss)
+    loss: Any = None if model.loss in ("crossentropy", "ce") else keras.losses.get(model.loss)
     reduction = getattr(loss, "reduction", "mean")
     if reduction not in _MEANS:
         raise WorkloadError(

@@ -30,6 +30,7 @@ from minga.report.notebook_view import live_view
 from minga.report.summary import Summary, summarise
 from minga.run_directory import alone_in, log_file, make_run_directory
 from minga.spec import describe
+from minga.strategies import Strategy
 
 __all__ = ["Launched", "call", "launch"]
 
@@ -52,7 +53,7 @@ def launch(
     function: Callable[..., Any],
     *,
     nodes: int = 2,
-    strategy: str | None = None,
+    strategy: str | Strategy | None = None,
     arguments: Mapping[str, Any] | None = None,
     runs: str | Path = "runs",
     view: View | None = None,
@@ -64,7 +65,10 @@ def launch(
     """
     text = script_of(function, arguments or {})
     experiment = Experiment(
-        workload=f"{function.__name__}.py", strategy=strategy, cluster=Cluster(nodes=nodes), runs=str(runs)
+        workload=f"{function.__name__}.py",
+        strategy=None if strategy is None else Strategy.from_value(strategy),
+        cluster=Cluster(nodes=nodes),
+        runs=str(runs),
     )
     if experiment.chosen_strategy.servers_beside_workers:
         raise ConfigError("a function is a process for each rank: use placement=own for its servers")

@@ -9,16 +9,15 @@ anything starts, and what was sent can be read in the run's directory.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
 import inspect
 import linecache
-import os
 import symtable
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -41,7 +40,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
     parts = _Parts(function.__globals__)
     parts.add(function.__name__, function)
     postponed = function.__code__.co_flags & __future__.annotations.compiler_flag
-    paths = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100  ("" is the present directory)
+    paths = [str(Path(path).absolute()) for path in sys.path if not path.startswith((sys.base_prefix, sys.prefix))]
     return "\n".join(
         [
             f'"""{function.__name__}, as minga.launch has sent it to other processes."""',
@@ -93,7 +92,9 @@ class _Parts:
         elif module and own and getattr(sys.modules.get(module), own, None) is thing:
             self._import(f"from {module} import {own}" + (f" as {name}" if name != own else ""))
         else:
-            raise UsageError(f"the function uses {name!r}, which can't be sent to other processes: {_short(thing)}; {_ADVICE}")
+            raise UsageError(
+                f"the function uses {name!r}, which can't be sent to other processes: {_short(thing)}; {_ADVICE}"
+            )
 
     def _import(self, line: str) -> None:
         if line not in self.imports:
@@ -132,9 +133,7 @@ def _source(thing: FunctionType | type) -> str:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if code is not None and first <= code.co_firstlineno <= (node.end_lineno or first):
                 return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
-    raise UsageError(
-        f"the source of {thing.__name__} can't be found; define it in a cell of the notebook, or in a file and import it"
-    )
+    raise UsageError(f"the source of {thing.__name__} can't be found; define it in a cell, or in a file and import it")
 
 
 def _code_of(thing: FunctionType | type) -> CodeType | None:

@@ -69,7 +69,7 @@ class NotebookView(View):
         self._follower.read()
         self._shown_at = time.monotonic()
         if self._handle is None:
-            self._handle = display(self, display_id=True)
+            self._handle = display(self, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(self)
 
