@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for child processes too: several ranks share two cores here
+os.environ["KERAS_BACKEND"] = "torch"  # as minga sets it before it reads users' files
 os.environ["XDG_DATA_HOME"] = "/nonexistent"  # data sets that this user has fetched are not the tests' business
 
 import subprocess

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from minga.data.prepared.dataset import PreparedDataset
     from minga.evaluate import Metric
     from minga.experiment import Cluster, Experiment, Training
+    from minga.launch.functions import Launched, launch
     from minga.layout import Bucket
     from minga.own_loop import OwnLoop, join
     from minga.replica import Replica
+    from minga.report.inline import show
+    from minga.report.notebook_view import live_view
     from minga.report.summary import Summary
     from minga.runner import run
     from minga.strategies import Strategy
@@ -30,6 +33,7 @@ __all__ = [
     "Codec",
     "Experiment",
     "FurtherTest",
+    "Launched",
     "Metric",
     "OwnLoop",
     "PreparedDataset",
@@ -44,9 +48,12 @@ __all__ = [
     "all_reduce_sum",
     "broadcast",
     "join",
+    "launch",
+    "live_view",
     "load_study",
     "run",
     "run_study",
+    "show",
 ]
 __version__ = "0.1.0"
 
@@ -58,6 +65,7 @@ _HOMES = {
     "Codec": "minga.codecs",
     "Experiment": "minga.experiment",
     "FurtherTest": "minga.workload",
+    "Launched": "minga.launch.functions",
     "Metric": "minga.evaluate",
     "OwnLoop": "minga.own_loop",
     "PreparedDataset": "minga.data.prepared.dataset",
@@ -72,9 +80,12 @@ _HOMES = {
     "all_reduce_sum": "minga.comm",
     "broadcast": "minga.comm",
     "join": "minga.own_loop",
+    "launch": "minga.launch.functions",
+    "live_view": "minga.report.notebook_view",
     "load_study": "minga.study",
     "run": "minga.runner",
     "run_study": "minga.study",
+    "show": "minga.report.inline",
 }
 
 

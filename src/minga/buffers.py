@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
+from minga.keras_parts import is_seed, statistics
 
 __all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
 
@@ -44,16 +45,14 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     if comm.size == 1:
         return
     floats = [tensor for tensor in _untrained(model) if tensor.is_floating_point()]
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    norms = _statistics(model)
     # The variance over all ranks' samples is the mean of the variances plus the variance of the means.
-    squares = [norm.running_mean.square() for norm in norms if norm.running_mean is not None]
+    squares = [mean.square() for mean, _ in norms]
     averaged = _mean_over_ranks([*floats, *squares], comm)
     for tensor, mean in zip(floats, averaged, strict=False):
         tensor.detach().copy_(mean)
-    for norm, square in zip(norms, averaged[len(floats) :], strict=True):
-        if norm.running_mean is not None and norm.running_var is not None:
-            between = (square - norm.running_mean.square()).clamp_(min=0)
-            norm.running_var.add_(between)
+    for (mean, variance), square in zip(norms, averaged[len(floats) :], strict=True):
+        variance.add_((square - mean.square()).clamp_(min=0))
     others = [tensor for tensor in _untrained(model) if not tensor.is_floating_point()]
     counters = [tensor for tensor in others if tensor.numel() == 1]
     for counter, value in zip(counters, _largest([float(counter) for counter in counters], comm), strict=True):
@@ -61,8 +60,16 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     _take_first([tensor for tensor in others if tensor.numel() != 1], comm)
 
 
+def _statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Mean and variance of each BatchNorm layer, torch's and Keras'."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    pairs = [(norm.running_mean, norm.running_var) for norm in norms]
+    return [(mean, var) for mean, var in pairs if mean is not None and var is not None] + statistics(model)
+
+
 def _untrained(model: nn.Module) -> list[Tensor]:
-    frozen = [tensor for tensor in model.parameters() if not tensor.requires_grad]
+    # Seeds are each rank's own: with the same ones, all would drop the same units.
+    frozen = [tensor for name, tensor in model.named_parameters() if not tensor.requires_grad and not is_seed(name)]
     return [*frozen, *model.buffers()]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from minga.errors import ConfigError, RunError
 from minga.experiment import Experiment
+from minga.keras_parts import named_variables
 from minga.spec import describe
 
 __all__ = ["SIMULATED", "alone_in", "event_file", "log_file", "make_run_directory", "save_model", "server_folder"]
@@ -78,10 +79,13 @@ def server_folder(run: Path, server: int | None = None) -> Path:
 
 
 def save_model(run: Path, model: nn.Module) -> None:
-    """Weights and buffers as safetensors; copies, since the model's tensors are views into one vector."""
+    """Weights and buffers as safetensors; copies, since the model's tensors are views into one vector.
+
+    Those of a Keras model have the paths of its variables as names (`minga.keras.load` reads them).
+    """
     tensors = {
         name: value.detach().cpu().contiguous().clone()
-        for name, value in model.state_dict().items()
+        for name, value in (named_variables(model) or model.state_dict()).items()
         if isinstance(value, Tensor)  # modules may add other things with get_extra_state
     }
     target, unfinished = run / "model.safetensors", run / "model.safetensors.unfinished"

@@ -17,6 +17,7 @@ from minga.launch.local import launch_local
 from minga.measure.power import machine_power
 from minga.network import Network
 from minga.report.live import View
+from minga.report.notebook_view import in_notebook, live_view
 from minga.report.summary import Summary, summarise
 from minga.run_directory import alone_in, make_run_directory
 from minga.spec import describe
@@ -29,8 +30,12 @@ __all__ = ["check", "go_on", "run"]
 def run(experiment: Experiment, view: View | None = None, *, listening: Listening | None = None) -> Summary:
     """Train as the experiment says; what came out. The run's directory has everything else.
 
+    `view`: what is seen meanwhile; None: nothing, or in a notebook a cell that changes (`View()`: nothing at all).
     `listening`: with nodes of other machines, which join (`minga join`, `launch.joining.join_run`).
     """
+    if view is None and in_notebook():
+        with live_view() as shown:
+            return run(experiment, shown, listening=listening)
     if listening is not None:
         experiment = prepared(experiment, listening)
     check(experiment)

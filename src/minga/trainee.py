@@ -20,6 +20,7 @@ from minga.errors import WorkloadError
 from minga.evaluate.evaluation import evaluate
 from minga.evaluate.findings import Findings
 from minga.experiment import Experiment, Training
+from minga.keras_parts import part_seeds
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
@@ -159,6 +160,7 @@ def build_trainee(
         group["lr"] *= factor
     replica = make_replica(model, optimizer, spans=spans)
     replica.rank = rank
+    part_seeds(model, rank)
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
     trainee = Trainee(
         workload=workload,

@@ -12,7 +12,7 @@ from typing import Any
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["check_file", "load_from_file"]
+__all__ = ["check_file", "load_from_file", "names_in_file"]
 
 
 def load_from_file(reference: str) -> Any:
@@ -25,6 +25,11 @@ def load_from_file(reference: str) -> Any:
     if not hasattr(module, name):
         raise unknown(f"name in {path_text}:", name, [key for key in vars(module) if not key.startswith("_")])
     return getattr(module, name)
+
+
+def names_in_file(reference: str) -> dict[str, Any]:
+    """All that the file of `path/file.py:name` defines."""
+    return vars(_import(check_file(reference)))
 
 
 def check_file(reference: str) -> Path:

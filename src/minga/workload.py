@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError, unknown
 from minga.evaluate.metric import Metric, as_metric
+from minga.keras_parts import is_keras_model, prefer_torch
 from minga.user_files import load_from_file
 
 __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
@@ -143,16 +144,22 @@ def load_workload(reference: str, data: str | None) -> Workload:
         return built_in(reference, directory)
     if ":" not in reference:
         reference += ":workload"
-    found = load_from_file(reference)
+    prefer_torch()  # should the file import Keras
+    found = named = load_from_file(reference)
     if inspect.isfunction(found):
         parameters = inspect.signature(found).parameters.values()
         needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
         if set(needed) - {"data"}:
             raise WorkloadError(f"{reference} needs {', '.join(needed)}; a workload's function takes nothing but data")
         found = found(data=directory) if "data" in {each.name for each in parameters} else found()
+    if is_keras_model(found):
+        from minga.keras import workload_in_file
+
+        found = workload_in_file(reference, named)
     if not isinstance(found, Workload):
         raise WorkloadError(
-            f"{reference} is a {type(found).__name__}, not a minga.Workload or a function that makes one"
+            f"{reference} is a {type(found).__name__}, not a minga.Workload, a compiled Keras model or a function that "
+            "makes one of these"
         )
     _check(found)
     return found

@@ -21,6 +21,7 @@ from minga.checkpoints.blob import parse, pieces_of
 from minga.checkpoints.optimizer_pieces import pieces_from, pieces_to
 from minga.comm.transport import Transport
 from minga.errors import ProtocolError
+from minga.keras_parts import is_seed
 from minga.memory import Memory, remember
 from minga.replica import Replica
 from minga.spec import describe
@@ -144,7 +145,8 @@ def put_back(state: TrainingState, trainee: Trainee, strategy: Strategy, *, shar
     with torch.no_grad():
         replica.parameters[part].copy_(state.tensors["parameters"])
         for name, tensor in _untrained(replica).items():
-            tensor.copy_(state.tensors[_BUFFER + name])
+            if not (shared_only and is_seed(name)):  # what is another rank's is not shared
+                tensor.copy_(state.tensors[_BUFFER + name])
     replica.restore_optimizer(pieces_from(facts["optimizer"], state.tensors))
     replica.step = facts["step"]
     trainee.order.go_to(facts["order"])

@@ -219,9 +219,7 @@ def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
             _write_nowhere(terminals)
 
     chosen = signals or (signal.SIGTERM, signal.SIGHUP)
-    before = {
-        number: signal.signal(number, ask) for number in chosen if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    before = {number: signal.signal(number, ask) for number in chosen if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield lambda: asked[0] if asked else 0
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from minga.errors import ConfigError
@@ -15,7 +15,7 @@ from minga.report.summary import Summary, summarise
 from minga.run_directory import log_file, make_run_directory
 from minga.spec import describe
 
-__all__ = ["run_script"]
+__all__ = ["launch_script", "run_script"]
 
 
 def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *, show: bool) -> Summary | None:
@@ -25,6 +25,20 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     if experiment.chosen_strategy.servers_beside_workers:
         raise ConfigError("a script is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
+    launch_script(experiment, run, script, arguments, show=show)
+    return summarise(run, experiment)
+
+
+def launch_script(
+    experiment: Experiment,
+    run: Path,
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    show: bool = False,
+    tick: Callable[[], None] = lambda: None,
+) -> None:
+    """The script as the ranks of a run that has its directory already; `tick` is called a few times a second."""
     interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
     power = machine_power(run, interval_seconds=interval, gpus=gpus)
     with power, hosting(experiment, run, elastic=False) as where:
@@ -58,5 +72,4 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
             for rank in range(experiment.ranks)
         ]
         with processes([*where.helpers, *jobs], run / "logs" / "fork-server.log") as started:
-            see_through(started, run, lambda: None)
-    return summarise(run, experiment)
+            see_through(started, run, tick)

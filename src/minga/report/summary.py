@@ -114,6 +114,23 @@ class Summary:
         """The value of that metric."""
         return None if self.metric is None else self.metrics.get(self.metric)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """In a notebook: the result in a line and a table, instead of all fields."""
+        from minga.report.numbers import duration, percent, size
+        from minga.report.pages.markup import tag
+
+        quality = {name: percent(v) if name == "accuracy" else f"{v:.4f}" for name, v in self.metrics.items()}
+        speed = {"steps": f"{self.steps:,}", "time": duration(self.seconds), "sent": size(self.bytes_sent)}
+        facts = {**quality, **speed, "samples/s": f"{self.samples_per_second:,.0f}"}
+        nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
+        cells = [
+            tag("tr", [tag("th", name) for name in facts]),
+            tag("tr", [tag("td", fact) for fact in facts.values()]),
+        ]
+        page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", tag("table", cells))
+        words = "   ".join(f"{name} {fact}" for name, fact in facts.items())
+        return {"text/html": str(page), "text/plain": f"{self.workload}, {nodes}, {self.strategy}: {words}"}
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: infinities and what is no number become None."""
         plain: dict[str, Any] = _finite(dataclasses.asdict(self))

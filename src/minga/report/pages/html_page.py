@@ -8,7 +8,7 @@ from minga.report.pages.inline_svg import inline
 from minga.report.pages.markup import Markup, tag
 from minga.report.tables.table import Table
 
-__all__ = ["to_html"]
+__all__ = ["section_html", "to_html"]
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _LONG = 12
@@ -69,7 +69,7 @@ def to_html(report: Report) -> str:
         _summary(report),
         _notes(report.notes),
         tag("nav", [tag("a", section.title, href=f"#{section.anchor}") for section in report.sections]),
-        tag("main", [_section(section) for section in report.sections]),
+        tag("main", [section_html(section) for section in report.sections]),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
@@ -83,7 +83,8 @@ def _notes(notes: list[str]) -> Markup:
     return tag("div", tag("ul", [tag("li", note) for note in notes]), cls="notes") if notes else Markup()
 
 
-def _section(section: Section) -> Markup:
+def section_html(section: Section) -> Markup:
+    """One section with its figures and tables, also for other pages than this one."""
     tables = [table for table in section.tables if table.rows and not table.only_csv]
     return tag(
         "section",

@@ -1,0 +1,92 @@
+"""What `compile(optimizer=...)` says, as torch's optimizer of the same mathematics.
+
+Strategies cut, move and average the optimizer's state, which they can with torch's, not with Keras'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from minga.errors import WorkloadError, unknown
+from minga.keras.rmsprop import RMSprop
+
+__all__ = ["learning_rate_of", "translate"]
+
+Options = dict[str, Any]
+
+# What each gets besides the learning rate, from Keras' own description of it.
+_TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
+    "SGD": (torch.optim.SGD, lambda own: {"momentum": own["momentum"], "nesterov": own["nesterov"]}),
+    "Adam": (torch.optim.Adam, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
+    "AdamW": (torch.optim.AdamW, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
+    "Adamax": (torch.optim.Adamax, lambda own: _betas(own)),
+    "Nadam": (torch.optim.NAdam, lambda own: {**_betas(own), "momentum_decay": 1.0}),
+    "RMSprop": (
+        RMSprop,
+        lambda own: {
+            "alpha": own["rho"],
+            "momentum": own["momentum"],
+            "centered": own["centered"],
+            "eps": own["epsilon"],
+        },
+    ),
+    "Adagrad": (
+        torch.optim.Adagrad,
+        lambda own: {"initial_accumulator_value": own["initial_accumulator_value"], "eps": own["epsilon"]},
+    ),
+    "Adadelta": (torch.optim.Adadelta, lambda own: {"rho": own["rho"], "eps": own["epsilon"]}),
+}
+_ABSENT = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+
+
+def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+    """A function that makes torch's counterpart of a Keras optimizer for given parameters."""
+    kind = type(optimizer).__name__
+    remedy = "Or write a minga.Workload with an optimizer of torch's."
+    if kind not in _TRANSLATED:
+        raise unknown("optimizer of Keras that minga can translate:", kind, _TRANSLATED, remedy)
+    own = optimizer.get_config()
+    for option in _ABSENT:
+        if own.get(option):
+            raise WorkloadError(
+                f"the optimizer {kind} has {option}={own[option]!r}, which can't be translated; leave it out. {remedy}"
+            )
+    made_by, options = _TRANSLATED[kind]
+    given = {**options(own), "lr": learning_rate_of(optimizer)[0]}
+    decay = own.get("weight_decay")
+    if decay:
+        if kind not in ("Adam", "AdamW", "Nadam"):
+            raise WorkloadError(
+                f"weight_decay={decay} of {kind} can't be translated: Keras takes it from the weights beside the "
+                "gradient, torch into it; use AdamW, or kernel_regularizer=keras.regularizers.L2 in the layers"
+            )
+        if kind == "Nadam":
+            given["decoupled_weight_decay"] = True
+        else:
+            made_by = torch.optim.AdamW
+    given["weight_decay"] = float(decay or 0.0)
+    return lambda parameters: made_by(parameters, **given)
+
+
+def learning_rate_of(optimizer: Any, steps: int = 1000) -> tuple[float, Callable[[float], float] | None]:
+    """The learning rate, and for a schedule its factor as a function of progress, over as many steps as given."""
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if not callable(schedule):
+        return float(optimizer.learning_rate), None
+
+    def rate(progress: float) -> float:
+        return float(schedule(round(progress * steps)))
+
+    highest = max(rate(part / 100) for part in range(101))  # not the first, which is 0 where it warms up
+    if not highest > 0:
+        raise WorkloadError(f"the learning rate of {type(optimizer).__name__} is {highest}; it should be above 0")
+    return highest, lambda progress: rate(min(progress, 1.0)) / highest
+
+
+def _betas(own: Options) -> Options:
+    return {"betas": (own["beta_1"], own["beta_2"]), "eps": own["epsilon"]}

@@ -1,0 +1,149 @@
+"""A compiled Keras model and its data as a workload.
+
+    workload = minga.keras.workload(make_model, train=(x_train, y_train), test=(x_test, y_test), epochs=10)
+
+Optimizer, loss and metrics are those of `compile()`, regularizers and `add_loss` included.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from minga.data.batches import first_samples
+from minga.data.stream import StreamReader, is_stream
+from minga.errors import WorkloadError
+from minga.keras.data import FORMS, as_dataset
+from minga.keras.making import Copies, New
+from minga.keras.metrics import translate as translate_metrics
+from minga.keras.optimizers import learning_rate_of
+from minga.keras.optimizers import translate as translate_optimizer
+from minga.keras_parts import import_keras, is_keras_model
+from minga.user_files import names_in_file
+from minga.workload import Workload
+
+__all__ = ["workload", "workload_in_file"]
+
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+
+
+def workload(
+    model: Any, *, train: Any, test: Any = None, name: str | None = None, batch: int = 32, epochs: int = 5
+) -> Workload:
+    """Train a compiled Keras model, or what a function makes: `train` and `test` are `(x, y)` or torch data sets.
+
+    A function's model begins with the weights that the run's seed gives; a model begins with those that it has.
+    """
+    import_keras()
+    if not (is_keras_model(model) or inspect.isroutine(model)):
+        raise WorkloadError(
+            f"a {type(model).__name__} is no compiled Keras model, nor a function that makes one; give one of these"
+        )
+    data = as_dataset("train", train)
+    inputs, targets = _split(first_samples(data, 2, torch.device("cpu")))
+    maker = (Copies if is_keras_model(model) else New)(model, lambda: inputs)
+    sample = maker.compiled()
+    _check(sample)
+    with torch.no_grad():
+        outputs = _call(sample, inputs, training=False)
+    if not isinstance(outputs, Tensor):
+        raise WorkloadError(
+            f"the model {sample.name!r} has {len(outputs)} outputs, and minga translates models with one; write a "
+            "minga.Workload whose predict(model, batch) joins them"
+        )
+    return Workload(
+        name=name or sample.name,
+        model=maker,
+        train=data,
+        test=None if test is None else as_dataset("test", test),
+        loss=_loss,
+        predict=_predict,
+        optimizer=translate_optimizer(sample.optimizer),
+        metrics=translate_metrics(sample, outputs, targets),
+        # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
+        schedule=learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))[1],
+        batch=batch,
+        epochs=epochs,
+    )
+
+
+def workload_in_file(reference: str, model: Any) -> Workload:
+    """The workload of a model (or a function that makes it) with the data that its file has beside it."""
+    names = names_in_file(reference)
+    file = Path(reference.partition(":")[0])
+    data = {}
+    for part in ("train", "test"):
+        if f"x_{part}" in names and f"y_{part}" in names:
+            data[part] = (names[f"x_{part}"], names[f"y_{part}"])
+        elif isinstance(names.get(part), tuple | list | Dataset):
+            data[part] = names[part]
+    if "train" not in data:
+        raise WorkloadError(
+            f"{file.name} has a Keras model and no data beside it: define x_train and y_train (x_test and y_test), "
+            f"or train and test ({FORMS}), or make a workload with minga.keras.workload(...)"
+        )
+    given = {"batch": names.get("batch_size"), "epochs": names.get("epochs")}
+    settings = {name: value for name, value in given.items() if isinstance(value, int)}
+    return workload(model, train=data["train"], test=data.get("test"), name=file.stem, **settings)
+
+
+def _check(model: Any) -> None:
+    keras = import_keras()
+    if not getattr(model, "compiled", False) or model.optimizer is None or model.loss is None:
+        raise WorkloadError(
+            f"the model {model.name!r} is not compiled with an optimizer and a loss; call "
+            "model.compile(optimizer=..., loss=..., metrics=[...]) before it is given to minga"
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        raise WorkloadError(
+            f"{type(model).__name__} has a train_step of its own, which no strategy can split; put what it computes "
+            "into compute_loss, or use a loop of your own with minga.join()"
+        )
+    if isinstance(model.loss, list | tuple | dict):
+        raise WorkloadError(f"the model {model.name!r} has several losses; minga translates models with one")
+    loss: Any = None if model.loss in ("crossentropy", "ce") else keras.losses.get(model.loss)
+    reduction = getattr(loss, "reduction", "mean")
+    if reduction not in _MEANS:
+        raise WorkloadError(
+            f"the loss {loss.name!r} has reduction={reduction!r}, so it depends on how many samples a node has; "
+            "use 'sum_over_batch_size', the mean"
+        )
+
+
+def _call(model: Any, inputs: Any, *, training: bool) -> Any:
+    # Keras' own trainer asks the same before it tells a model that it is being trained.
+    return model(inputs, training=training) if model._call_has_training_arg else model(inputs)
+
+
+def _predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Outputs and targets. The loss comes with the outputs, as only the model knows all parts of it."""
+    inputs, targets = _split(batch)
+    with import_keras().device(str(targets.device)):
+        outputs = _call(model, inputs, training=model.training)
+        outputs.keras_loss = model.compute_loss(  # type: ignore[operator]
+            x=inputs, y=targets, y_pred=outputs, training=model.training
+        )
+    return outputs, targets
+
+
+def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    loss = getattr(outputs, "keras_loss", None)
+    assert isinstance(loss, Tensor), "the outputs are not those of the workload's predict"
+    return loss
+
+
+def _split(batch: Any) -> tuple[Any, Tensor]:
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        what = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise WorkloadError(f"a sample of the data is {what}, not (inputs, targets); {FORMS}")
+    return batch[0], batch[1]
+
+
+def _samples(data: Dataset[Any]) -> int:
+    count = StreamReader(data).samples if is_stream(data) else len(data)  # type: ignore[arg-type]
+    return count or 1000  # of a stream without an end, which goes with no schedule anyway

@@ -1,0 +1,131 @@
+"""`minga.launch(function, nodes=2)`: a function, such as one of a notebook's cell, on several processes.
+
+    def train(epochs):
+        run = minga.join()
+        ...
+        return {"loss": loss}
+
+    done = minga.launch(train, nodes=2, strategy="ring", arguments={"epochs": 3})
+    done.results[0], done.summary
+
+The function travels as source (`launch/sources.py` says why), its results come back as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minga.errors import ConfigError, UsageError
+from minga.experiment import Cluster, Experiment
+from minga.launch.scripts import launch_script
+from minga.launch.sources import script_of
+from minga.report.live import View
+from minga.report.notebook_view import live_view
+from minga.report.summary import Summary, summarise
+from minga.run_directory import alone_in, log_file, make_run_directory
+from minga.spec import describe
+from minga.strategies import Strategy
+
+__all__ = ["Launched", "call", "launch"]
+
+_RESULTS = "results"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What came of a function on several processes."""
+
+    results: list[Any]
+    """What it returned on each rank; None for those that served parameters."""
+    run: Path
+    """The directory with the script that ran, events and logs."""
+    summary: Summary | None
+    """What training came to, if the function called `minga.join()` and `run.prepare()`."""
+
+
+def launch(
+    function: Callable[..., Any],
+    *,
+    nodes: int = 2,
+    strategy: str | Strategy | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    runs: str | Path = "runs",
+    view: View | None = None,
+) -> Launched:
+    """Run a function on `nodes` processes of this machine, each of which may call `minga.join()`.
+
+    `arguments` and what the function returns are plain values. `view`: what is seen meanwhile (`View()`: nothing).
+    What rank 0 prints is printed here; what the others print is in the logs of the run.
+    """
+    text = script_of(function, arguments or {})
+    experiment = Experiment(
+        workload=f"{function.__name__}.py",
+        strategy=None if strategy is None else Strategy.from_value(strategy),
+        cluster=Cluster(nodes=nodes),
+        runs=str(runs),
+    )
+    if experiment.chosen_strategy.servers_beside_workers:
+        raise ConfigError("a function is a process for each rank: use placement=own for its servers")
+    run = make_run_directory(experiment)
+    script = run / f"{function.__name__}.py"
+    script.write_text(text, encoding="utf-8")
+    (run / _RESULTS).mkdir()
+    words = _Words(log_file(run, 0))
+    with alone_in(run), view if view is not None else live_view() as shown:
+        shown.begin(run, f"{function.__name__}, {nodes} nodes, {describe(experiment.chosen_strategy)}")
+
+        def tick() -> None:
+            shown.tick()
+            words.pass_on()
+
+        try:
+            launch_script(experiment, run, script, tick=tick)
+        finally:
+            tick()
+    results = [_result(run, rank) for rank in range(experiment.ranks)]
+    return Launched(results, run, summarise(run, experiment))
+
+
+def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """In a process of the run: call the function, and keep what it returns."""
+    returned = function(**arguments)
+    try:
+        text = json.dumps(returned)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{function.__name__} returned a {type(returned).__name__}, which can't be sent back ({error}); return "
+            "numbers, strings, lists and dicts, and save the rest to files"
+        ) from None
+    file = Path(os.environ["MINGA_RUN"]) / _RESULTS / f"rank-{os.environ['RANK']}.json"
+    file.write_text(text, encoding="utf-8")
+
+
+def _result(run: Path, rank: int) -> Any:
+    file = run / _RESULTS / f"rank-{rank}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+class _Words:
+    """What a rank prints, passed on to where this process prints: in a notebook, that is no file descriptor."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def pass_on(self) -> None:
+        if not self._log.is_file():
+            return
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        if whole:
+            sys.stdout.write(whole.decode(errors="replace"))
+            sys.stdout.flush()

@@ -1,0 +1,190 @@
+"""A function of a notebook as a script of its own, which other processes can run.
+
+    text = script_of(train, {"epochs": 3})
+
+Forking a notebook's process would copy torch's threads and the kernel's sockets in whatever state they are, and pickled
+code runs whatever is in it. So the function travels as its source, with that of the functions and classes of the
+notebook that it uses, the imports behind its names, and plain values. What can't travel like this is said before
+anything starts, and what was sent can be read in the run's directory.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import linecache
+import symtable
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from minga.errors import UsageError
+
+__all__ = ["check_plain", "script_of"]
+
+_ADVICE = "make it inside the function, or give its plain values (numbers, strings, lists, dicts) in arguments={...}"
+
+
+def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """A script that calls the function; `UsageError` if it needs something that can't be sent."""
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+        raise UsageError(f"{function!r} is no function with a name; give one that is defined with 'def'")
+    check_plain(f"the arguments of {function.__name__}", dict(arguments))
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        raise UsageError(f"{function.__name__}: {error}; give its arguments as arguments={{...}}") from None
+    parts = _Parts(function.__globals__)
+    parts.add(function.__name__, function)
+    postponed = function.__code__.co_flags & __future__.annotations.compiler_flag
+    paths = [str(Path(path).absolute()) for path in sys.path if not path.startswith((sys.base_prefix, sys.prefix))]
+    return "\n".join(
+        [
+            f'"""{function.__name__}, as minga.launch has sent it to other processes."""',
+            *(["from __future__ import annotations"] if postponed else []),
+            "import sys",
+            f"sys.path.extend(path for path in {paths!r} if path not in sys.path)",
+            *parts.imports,
+            *parts.values,
+            *(f"\n\n{definition}" for definition in parts.definitions),
+            "",
+            'if __name__ == "__main__":',
+            "    from minga.launch.functions import call",
+            "",
+            f"    call({function.__name__}, {dict(arguments)!r})",
+            "",
+        ]
+    )
+
+
+def check_plain(what: str, value: Any) -> None:
+    """`UsageError` unless a value is written in Python as it is."""
+    if not _is_plain(value):
+        raise UsageError(f"{what} can't be sent to other processes: {_short(value)}; {_ADVICE}")
+
+
+class _Parts:
+    """What a function needs, in the order in which it can be written down."""
+
+    def __init__(self, namespace: Mapping[str, Any]) -> None:
+        self._namespace = namespace
+        self._known: set[str] = set()
+        self.imports: list[str] = []
+        self.values: list[str] = []
+        self.definitions: list[str] = []
+
+    def add(self, name: str, thing: Any) -> None:
+        if name in self._known:
+            return
+        self._known.add(name)
+        module, own = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+        if isinstance(thing, ModuleType):
+            self._import(f"import {thing.__name__}" + (f" as {name}" if name != thing.__name__ else ""))
+        elif _is_plain(thing):
+            self.values.append(f"{name} = {thing!r}")
+        elif module == "__main__" and isinstance(thing, FunctionType | type):
+            self._define(thing)
+            if own != name:
+                self.definitions.append(f"{name} = {own}")
+        elif module and own and getattr(sys.modules.get(module), own, None) is thing:
+            self._import(f"from {module} import {own}" + (f" as {name}" if name != own else ""))
+        else:
+            raise UsageError(
+                f"the function uses {name!r}, which can't be sent to other processes: {_short(thing)}; {_ADVICE}"
+            )
+
+    def _import(self, line: str) -> None:
+        if line not in self.imports:
+            self.imports.append(line)
+
+    def _define(self, thing: FunctionType | type) -> None:
+        text = _source(thing)
+        for used in sorted(_globals_of(text)):
+            if used in self._namespace and used != thing.__name__:
+                self.add(used, self._namespace[used])
+        for name in _dotted(text):
+            # `import torch` alone would not have torch.utils.data's like, where the notebook has imported them too.
+            root, _, rest = name.partition(".")
+            module = self._namespace.get(root)
+            if isinstance(module, ModuleType):
+                self._import_below(module.__name__, rest)
+        self.definitions.append(text)
+
+    def _import_below(self, module: str, rest: str) -> None:
+        for part in rest.split("."):
+            module = f"{module}.{part}"
+            if not isinstance(sys.modules.get(module), ModuleType):
+                return
+            self._import(f"import {module}")
+
+
+def _source(thing: FunctionType | type) -> str:
+    """The text of a function or class of the notebook, with its decorators."""
+    code = _code_of(thing)
+    if "<locals>" in thing.__qualname__:
+        raise UsageError(f"{thing.__name__} is defined inside a function; define it in a cell of its own")
+    lines = linecache.getlines(code.co_filename) if code is not None else []
+    wanted = (ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(thing, FunctionType) else (ast.ClassDef,)
+    for node in ast.walk(ast.parse("".join(lines))):
+        if isinstance(node, wanted) and node.name == thing.__name__:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if code is not None and first <= code.co_firstlineno <= (node.end_lineno or first):
+                return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
+    raise UsageError(f"the source of {thing.__name__} can't be found; define it in a cell, or in a file and import it")
+
+
+def _code_of(thing: FunctionType | type) -> CodeType | None:
+    """Of a class: that of one of its methods, as classes themselves don't know where they are from."""
+    if isinstance(thing, FunctionType):
+        inner = inspect.unwrap(thing)
+        return inner.__code__ if isinstance(inner, FunctionType) else None
+    for member in vars(thing).values():
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        # Generated ones, such as a dataclass', are from nowhere.
+        if isinstance(function, FunctionType) and linecache.getlines(function.__code__.co_filename):
+            return function.__code__
+    return None
+
+
+def _globals_of(text: str) -> set[str]:
+    """The names that a definition takes from around it."""
+    found: set[str] = set()
+
+    def look(table: symtable.SymbolTable) -> None:
+        top = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (top or symbol.is_global()):
+                found.add(symbol.get_name())
+        for child in table.get_children():
+            look(child)
+
+    look(symtable.symtable(text, "<cell>", "exec"))
+    return found
+
+
+def _dotted(text: str) -> Iterator[str]:
+    """`a.b.c` wherever it is written."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            parts: list[str] = []
+            inner: ast.expr = node
+            while isinstance(inner, ast.Attribute):
+                parts.append(inner.attr)
+                inner = inner.value
+            if isinstance(inner, ast.Name):
+                yield ".".join([inner.id, *reversed(parts)])
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return f"a {type(value).__name__}, {text[:60]}{'...' if len(text) > 60 else ''}"

@@ -1,0 +1,166 @@
+"""Keras models in training: equal to one process, to Keras' own fit(), to themselves after a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy
+import pytest
+import torch
+from keras_problems import LABELS, PICTURES, normalised, plain
+
+import minga.keras
+from minga.checkpoints.files import list_checkpoints
+from minga.checkpoints.keeper import DiskKeeper
+from minga.checkpoints.resume import Resumption
+from minga.comm.threads import run_threads
+from minga.comm.transport import Transport
+from minga.experiment import Checkpoints, Cluster, Experiment, Training
+from minga.keras_parts import is_seed
+from minga.measure.recorder import Recorder
+from minga.run_directory import event_file
+from minga.train import train
+from minga.trainee import Trainee, build_trainee
+from minga.workload import Workload
+
+
+def experiment_of(strategy: str, nodes: int, **training: Any) -> Experiment:
+    return Experiment(
+        workload="keras",
+        strategy=strategy,
+        cluster=Cluster(nodes=nodes),
+        training=Training(**{"epochs": 3, "evaluate_every": 0, **training}),
+        checkpoints=Checkpoints(every_steps=4, every_seconds=0, keep=100, keep_best=False),
+    )
+
+
+def trained(
+    experiment: Experiment, workload: Workload, run: Path | None = None, resume: int | None = None
+) -> list[Trainee]:
+    """Train in threads; `run`: with checkpoints there, from one of them if so."""
+    trainees = [build_trainee(experiment, workload, rank) for rank in range(experiment.ranks)]
+
+    def body(comm: Transport) -> Trainee:
+        recorder = Recorder(event_file(run, comm.rank) if run else None)
+        keeper = None
+        if run is not None:
+            resumption = None if resume is None else Resumption(list_checkpoints(run)[resume])
+            keeper = DiskKeeper(run, experiment.checkpoints, trainees[comm.rank], recorder, resumption=resumption)
+        try:
+            train(experiment, trainees[comm.rank], comm, recorder, keeper)
+        finally:
+            recorder.close()
+        return trainees[comm.rank]
+
+    return run_threads(experiment.ranks, body)
+
+
+def untrained(trainee: Trainee) -> dict[str, torch.Tensor]:
+    named = trainee.replica.model.named_parameters()
+    return {name: tensor.detach() for name, tensor in named if not tensor.requires_grad}
+
+
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+@pytest.mark.usefixtures("doubles")
+def test_two_ranks_with_ring_equal_one_process_with_the_whole_batch() -> None:
+    workload = minga.keras.workload(plain, train=(PICTURES[:60], LABELS[:60]))
+    alone = trained(experiment_of("single", 1, batch=16), workload)
+    together = trained(experiment_of("ring", 2, batch=8), workload)
+    for trainee in together:
+        assert torch.allclose(trainee.replica.parameters, alone[0].replica.parameters, rtol=0, atol=1e-12)
+    begun = build_trainee(experiment_of("single", 1), workload, 0).replica.parameters
+    assert not torch.allclose(begun, alone[0].replica.parameters, atol=1e-2)
+
+
+def test_one_rank_equals_fit_with_regularizers_and_batch_normalization() -> None:
+    """The whole data as one batch, so that its order does not matter."""
+
+    def make() -> Any:
+        model = normalised(rate=0.0)
+        model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), loss=model.loss, metrics=["accuracy"])
+        return model
+
+    begun = make()
+    workload = minga.keras.workload(begun, train=(PICTURES, LABELS), test=(PICTURES, LABELS))
+    own = trained(experiment_of("single", 1, batch=64, epochs=6), workload)[0]
+    begun.fit(PICTURES, LABELS, batch_size=64, epochs=6, shuffle=False, verbose=0)
+    for ours, theirs in zip(own.replica.model.variables, begun.variables, strict=True):
+        if not is_seed(ours.path):
+            torch.testing.assert_close(ours.value, theirs.value, rtol=1e-4, atol=1e-5)
+    loss, accuracy = begun.evaluate(PICTURES, LABELS, verbose=0)
+    metrics = run_threads(1, own.evaluate)[0]
+    assert metrics == pytest.approx({"loss": loss, "accuracy": accuracy}, abs=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "local_sgd:period=2", "ps:mode=sync", "diloco:period=3", "gossip"])
+def test_statistics_are_agreed_on_and_seeds_are_not(strategy: str) -> None:
+    data = (PICTURES, LABELS)
+    workload = minga.keras.workload(lambda: normalised(dropout_seed=7), train=data, test=data)
+    ranks = [trainee for trainee in trained(experiment_of(strategy, 2, batch=8), workload) if trainee.replica.applied]
+    first, second = untrained(ranks[0]), untrained(ranks[1])
+    statistics = [name for name in first if not is_seed(name)]
+    assert [name.rpartition("/")[2] for name in statistics] == ["moving_mean", "moving_variance"]
+    for name in statistics:
+        assert torch.equal(first[name], second[name])
+        assert first[name].abs().sum() > 0 and not torch.equal(first[name], torch.ones_like(first[name]))
+    (seed,) = [name for name in first if is_seed(name)]
+    assert int(first[seed][0]) == 7 != int(second[seed][0])  # rank 0 draws as Keras alone would
+    assert int(first[seed][1]) > 0, "the generator has not been used"
+
+
+@pytest.mark.parametrize("dropout_seed", [None, 7])
+def test_ranks_drop_different_units(dropout_seed: int | None) -> None:
+    workload = minga.keras.workload(lambda: normalised(dropout_seed), train=(PICTURES, LABELS))
+    inputs, targets = torch.from_numpy(PICTURES[:8]).float(), torch.from_numpy(LABELS[:8])
+    outputs = []
+    for rank in (0, 1):
+        trainee = build_trainee(experiment_of("ring", 2), workload, rank)
+        outputs.append(workload.predict(trainee.replica.model, (inputs, targets))[0])
+        trainee.replica.model.eval()
+        outputs.append(workload.predict(trainee.replica.model, (inputs, targets))[0])
+    assert not torch.allclose(outputs[0], outputs[2])
+    assert not torch.allclose(outputs[0], outputs[1])
+
+
+def test_the_pooled_variance_is_that_of_all_samples() -> None:
+    """Ranks with very different samples: the mean of their variances alone would be far too small."""
+    from minga.buffers import agree_on_buffers
+
+    def body(comm: Transport) -> Any:
+        model = keras.Sequential([keras.Input((5,)), keras.layers.BatchNormalization(momentum=0.0)])
+        samples = numpy.random.default_rng(comm.rank).normal(10.0 * comm.rank, 1.0, (4000, 5)).astype("float32")
+        model(samples, training=True)
+        agree_on_buffers(model, comm)
+        return model.layers[0]
+
+    for layer in run_threads(2, body):
+        assert numpy.allclose(layer.moving_mean.value.detach(), 5.0, atol=0.1)
+        assert numpy.allclose(layer.moving_variance.value.detach(), 26.0, atol=1.0)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "local_sgd:period=3"])
+def test_going_on_from_a_checkpoint_gives_the_same_bits(tmp_path: Path, strategy: str) -> None:
+    (tmp_path / "events").mkdir()
+    # A seed in the model, so that threads that share torch's generator here still draw the same.
+    workload = minga.keras.workload(lambda: normalised(dropout_seed=7), train=(PICTURES, LABELS))
+    experiment = experiment_of(strategy, 2, batch=8)
+    whole = trained(experiment, workload, tmp_path)
+    assert len(list_checkpoints(tmp_path)) > 1
+    resumed = trained(experiment, workload, tmp_path, resume=0)
+    for before, after in zip(whole, resumed, strict=True):
+        assert torch.equal(before.replica.parameters, after.replica.parameters)
+        theirs = untrained(after)
+        for name, tensor in untrained(before).items():
+            assert torch.equal(tensor, theirs[name]), name
+    another = trained(experiment_of(strategy, 3, batch=8), workload, tmp_path, resume=0)
+    seeds = [next(t for name, t in untrained(trainee).items() if is_seed(name)) for trainee in another]
+    assert len({int(seed[0]) for seed in seeds}) == 3

@@ -1,0 +1,192 @@
+"""What minga takes from a Keras file: compile(), data, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy
+import pytest
+import torch
+from keras_problems import LABELS, PICTURES, normalised, plain
+
+import minga.keras
+from minga.errors import MingaError
+from minga.keras.optimizers import learning_rate_of, translate
+from minga.workload import load_workload
+
+OPTIMIZERS = {
+    "sgd": (lambda: keras.optimizers.SGD(0.1), 1e-4),
+    "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), 1e-4),
+    "nesterov": (lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True), 1e-4),
+    "adam": (lambda: keras.optimizers.Adam(0.01), 2e-4),
+    "amsgrad": (lambda: keras.optimizers.Adam(0.01, amsgrad=True), 2e-4),
+    "adam with decay": (lambda: keras.optimizers.Adam(0.01, weight_decay=0.1), 2e-4),
+    "adamw": (lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1), 2e-4),
+    "adamax": (lambda: keras.optimizers.Adamax(0.01), 2e-4),
+    "nadam": (lambda: keras.optimizers.Nadam(0.01), 2e-4),
+    "rmsprop": (lambda: keras.optimizers.RMSprop(0.01), 1e-4),
+    "rmsprop with all": (lambda: keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True), 1e-3),
+    "adagrad": (lambda: keras.optimizers.Adagrad(0.1), 1e-4),
+    "adadelta": (lambda: keras.optimizers.Adadelta(0.5), 1e-4),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_translated_optimizers_move_weights_as_keras_does(name: str) -> None:
+    make, tolerance = OPTIMIZERS[name]
+    theirs, ours = make(), torch.nn.Parameter(torch.linspace(-1, 1, 20))
+    variable = keras.Variable(ours.detach().clone())
+    optimizer = translate(theirs)([ours])
+    generator = torch.Generator().manual_seed(0)
+    begun = ours.detach().clone()
+    for _ in range(10):
+        gradient = torch.randn(20, generator=generator) * torch.logspace(-2, 1, 20)
+        with torch.no_grad():
+            theirs.apply([gradient], [variable])
+        ours.grad = gradient
+        optimizer.step()
+    moved = (variable.value.detach() - begun).abs()
+    assert moved.min() > 0
+    assert float(((ours.detach() - variable.value.detach()).abs() / moved.clamp(min=1e-3)).max()) < 10 * tolerance
+
+
+def test_schedules_follow_progress() -> None:
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, decay_steps=80, warmup_target=0.2, warmup_steps=20)
+    rate, factor = learning_rate_of(keras.optimizers.SGD(schedule), steps=100)
+    assert rate == pytest.approx(0.2) and factor is not None
+    assert factor(0.0) == pytest.approx(0.0) and factor(0.1) == pytest.approx(0.5) and factor(0.2) == pytest.approx(1)
+    assert factor(0.6) == pytest.approx(0.5, abs=1e-4) and factor(1.0) == pytest.approx(0.0, abs=1e-4)
+    assert learning_rate_of(keras.optimizers.SGD(0.3)) == (pytest.approx(0.3), None)
+
+
+FILE = """
+import keras
+from keras_problems import LABELS, PICTURES, normalised as make
+
+x_train, y_train, x_test, y_test = PICTURES[:48], LABELS[:48], PICTURES[48:], LABELS[48:]
+batch_size, epochs = 12, 2
+model = make()
+"""
+
+
+@pytest.mark.parametrize("name", ["make", "model"])
+def test_a_file_with_a_model_and_data(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    workload = load_workload(f"{tmp_path}/mine.py:{name}", None)
+    assert (workload.name, workload.batch, workload.epochs) == ("mine", 12, 2)
+    assert list(workload.metrics) == ["accuracy"]
+    first, second = workload.model(), workload.model()
+    assert first is not second, "ranks of one process would share a model"
+    assert list(first.state_dict()) == list(second.state_dict()), "ranks know parameters by their names"
+    torch.manual_seed(5)
+    once = workload.model().variables[0].value
+    torch.manual_seed(6)
+    again = workload.model().variables[0].value
+    # A function's weights come from the run's seed; a model goes on from those that it has.
+    assert torch.equal(once, again) == (name == "model")
+
+
+def test_models_of_many_kinds() -> None:
+    class Shared(keras.Model):
+        """Built when it sees a sample; no `training` in call; two inputs."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs["left"]) + self.dense(inputs["right"])
+
+    def make() -> Any:
+        model = Shared()
+        model.compile("rmsprop", "mse", metrics=["mae", keras.metrics.MeanSquaredError(name="square")])
+        return model
+
+    left = numpy.arange(12.0).reshape(6, 2)
+    workload = minga.keras.workload(make, train=({"left": left, "right": left + 1}, left.sum(1)))
+    model = workload.model()
+    batch = torch.utils.data.default_collate([workload.train[index] for index in range(6)])
+    outputs, targets = workload.predict(model, batch)
+    expected = model.dense(left) + model.dense(left + 1)
+    errors = (expected.squeeze(1) - torch.from_numpy(left.sum(1))).detach()
+    assert workload.loss(outputs, targets).item() == pytest.approx(float((errors**2).mean()), rel=1e-5)
+    assert workload.metrics["square"](outputs, targets).tolist() == pytest.approx((errors**2).tolist(), rel=1e-4)
+    assert workload.metrics["mae"](outputs, targets).tolist() == pytest.approx(errors.abs().tolist(), rel=1e-4)
+
+
+def own(**compile_options: Any) -> Any:
+    model = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    if compile_options:
+        model.compile(**{"optimizer": "sgd", "loss": "mse", **compile_options})
+    return model
+
+
+class OwnStep(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        raise NotImplementedError
+
+
+def own_step() -> Any:
+    model = OwnStep([keras.Input((4, 4, 2)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (own, "not compiled"),
+        (lambda: own(optimizer="ftrl"), r"known: .*SGD"),
+        (lambda: own(optimizer=keras.optimizers.SGD(clipnorm=1.0)), "clipnorm"),
+        (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
+        (lambda: own(metrics=["AUC"]), "no mean over samples"),
+        (lambda: own(loss=keras.losses.MeanSquaredError(reduction="sum")), "sum_over_batch_size"),
+        (own_step, "train_step"),
+        (lambda: 3, r"not a keras\.Model"),
+    ],
+)
+def test_what_can_not_be_translated_is_said(make: Any, words: str) -> None:
+    with pytest.raises(MingaError, match=words):
+        minga.keras.workload(make, train=(PICTURES, LABELS))
+
+
+def test_wrong_data_is_said(tmp_path: Path) -> None:
+    with pytest.raises(MingaError, match="63 targets"):
+        minga.keras.workload(plain, train=(PICTURES, LABELS[:63]))
+    with pytest.raises(MingaError, match=r"fit\(\)"):
+        minga.keras.workload(plain, train=PICTURES)
+    (tmp_path / "empty.py").write_text("from keras_problems import plain\n")
+    with pytest.raises(MingaError, match="x_train and y_train"):
+        load_workload(f"{tmp_path}/empty.py:plain", None)
+
+
+def test_another_backend_is_refused_with_what_to_do() -> None:
+    code = """
+import sys, types
+class Other(types.ModuleType):
+    __version__ = "3.9"
+    class backend:
+        backend = staticmethod(lambda: "jax")
+sys.modules["keras"] = Other("keras")
+import minga.keras
+try:
+    minga.keras.workload(None, train=None)
+except minga.errors.ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "'jax'" in done.stdout and "KERAS_BACKEND=torch" in done.stdout, done.stderr
+
+
+def test_metrics_have_one_value_for_each_sample() -> None:
+    workload = minga.keras.workload(normalised, train=(PICTURES, LABELS))
+    model = workload.model().eval()
+    outputs, targets = workload.predict(model, (torch.from_numpy(PICTURES).float(), torch.from_numpy(LABELS)))
+    values = workload.metrics["accuracy"](outputs, targets)
+    assert values.shape == (64,) and set(values.tolist()) <= {0.0, 1.0}
+    assert math.isfinite(workload.loss(outputs, targets).item())

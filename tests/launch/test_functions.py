@@ -1,0 +1,171 @@
+"""Functions as processes: what travels, what does not, and what comes back."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import minga
+from minga.errors import MingaError, RankFailed
+from minga.launch.sources import script_of
+from minga.report.live import View
+from minga.report.notebook_view import NotebookView, in_notebook
+
+CELLS = """
+import functools
+import torch
+import torch.nn.functional as F
+from collections import Counter as Counting
+from dataclasses import dataclass
+
+import minga
+
+WIDTH = 3
+NAMES = {"a": [1, 2.5, None], "b": (True, "x")}
+tensor = torch.ones(2)
+lock = open
+
+
+def twice(function):
+    @functools.wraps(function)
+    def doubled(*arguments):
+        return 2 * function(*arguments)
+    return doubled
+
+
+class Base:
+    def value(self):
+        return WIDTH
+
+
+@dataclass
+class Derived(Base):
+    extra: int = WIDTH
+
+    def total(self):
+        return self.value() + self.extra
+
+
+@twice
+def helper(number):
+    return number + Derived().total()
+
+
+def good(number, tensor=None):
+    lock = len(NAMES)  # a local name hides the notebook's
+    tensor = F.relu(torch.zeros(1))
+    print("number", number)
+    return [helper(number), Counting("aab")["a"], float(tensor), lock, minga.__name__]
+
+
+def uses_tensor():
+    return tensor.sum()
+
+
+def train(epochs, fail=False):
+    run = minga.join()
+    model = torch.nn.Linear(2, 1)
+    data = torch.utils.data.TensorDataset(torch.ones(16, 2), torch.ones(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = run.prepare(model, optimizer, torch.utils.data.DataLoader(data, batch_size=4))
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            run.step(F.mse_loss(model(inputs), targets))
+    run.finish()
+    if fail and run.rank == 1:
+        raise KeyError("nothing here")
+    print("rank", run.rank, "has trained")
+    return {"rank": run.rank, "weights": model.weight.detach().tolist()}
+
+
+def returns_tensor():
+    return torch.ones(1)
+
+
+def outer():
+    def inner():
+        return 1
+    return inner
+"""
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[str, Any]:
+    """As a notebook has them: in no file, and in a namespace that calls itself __main__."""
+    name = "<cell 1>"
+    linecache.cache[name] = (len(CELLS), None, CELLS.splitlines(keepends=True), name)
+    module = ModuleType("__main__")
+    exec(compile(CELLS, name, "exec"), vars(module))
+    return vars(module)
+
+
+def run_script(text: str, function: str, *arguments: Any) -> Any:
+    module = sys.modules["sent"] = ModuleType("sent")  # dataclasses look for their module there
+    try:
+        exec(compile(text, "<sent>", "exec"), vars(module))
+        return vars(module)[function](*arguments)
+    finally:
+        del sys.modules["sent"]
+
+
+def test_a_function_travels_with_what_it_uses(cells: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    text = script_of(cells["good"], {"number": 4})
+    assert run_script(text, "good", 4) == cells["good"](4) == [20, 2, 0.0, 2, "minga"]
+    assert "uses_tensor" not in text and "call(good, {'number': 4})" in text
+    assert capsys.readouterr().out == "number 4\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda cells: (cells["uses_tensor"], {}), r"uses 'tensor'.*a Tensor.*make it inside"),
+        (lambda cells: (lambda: 1, {}), "defined with 'def'"),
+        (lambda cells: (cells["outer"](), {}), "inside a function"),
+        (lambda cells: (cells["good"], {"number": cells["tensor"]}), "arguments of good"),
+        (lambda cells: (cells["good"], {"number": 1, "numbr": 1}), "numbr"),
+        (lambda cells: (cells["good"], {}), "missing a required argument"),
+    ],
+)
+def test_what_can_not_travel_is_said_before_anything_starts(cells: dict[str, Any], make: Any, words: str) -> None:
+    function, arguments = make(cells)
+    with pytest.raises(MingaError, match=words):
+        script_of(function, arguments)
+
+
+def test_a_function_trains_on_two_processes(
+    cells: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = minga.launch(cells["train"], nodes=2, strategy="ring", arguments={"epochs": 2}, runs=tmp_path, view=View())
+    assert [result["rank"] for result in done.results] == [0, 1]
+    assert done.results[0]["weights"] == done.results[1]["weights"]
+    assert done.summary is not None and done.summary.nodes == 2 and done.summary.samples == 32
+    assert capsys.readouterr().out == "rank 0 has trained\n"
+    assert "def train(epochs, fail=False):" in (done.run / "train.py").read_text()
+
+
+def test_what_goes_wrong_in_a_process_is_told(cells: dict[str, Any], tmp_path: Path) -> None:
+    arguments = {"epochs": 1, "fail": True}
+    with pytest.raises(RankFailed, match=r"rank 1 failed.*KeyError.*nothing here"):
+        minga.launch(cells["train"], nodes=2, arguments=arguments, runs=tmp_path, view=View())
+    with pytest.raises(MingaError, match="returned a Tensor"):
+        minga.launch(cells["returns_tensor"], nodes=1, runs=tmp_path, view=View())
+
+
+def test_a_report_in_a_cell_and_as_text(cells: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"arguments": {"epochs": 2}, "runs": tmp_path, "view": View()}
+    done = minga.launch(cells["train"], nodes=1, strategy="single", **options)
+    shown = minga.show(done)
+    assert "train.py" in repr(shown) and "- One run" in repr(shown)
+    assert "<script" not in shown._repr_html_() and "<svg" in shown._repr_html_()
+    with pytest.raises(MingaError, match=r"no section 'Nonsense'.*Quality|no section 'Nonsense'.*Time"):
+        minga.show(done, sections=["Nonsense"])
+    with pytest.raises(MingaError, match="no directory"):
+        minga.show(f"{tmp_path}/nothing-*")
+    view = NotebookView()
+    assert not in_notebook() and repr(view) == "no run yet"
+    assert done.summary is not None and "single" in done.summary._repr_mimebundle_()["text/html"]
