@@ -207,7 +207,7 @@ def test_evaluation_looks_at_each_sample_once_whatever_the_number_of_ranks() -> 
 def test_evaluation_on_a_stream_finds_the_same() -> None:
     experiment = Experiment(workload="blobs")
     found = [
-        run_threads(ranks, build_trainee(experiment, workload, 0).evaluate)[0]
+        run_threads(ranks, build_trainee(experiment, workload, 0).evaluate)[0].numbers
         for workload, ranks in ((blobs(), 1), (streamed_blobs(), 1), (streamed_blobs(), 3))
     ]
     assert found[1] == pytest.approx(found[0], rel=1e-6)

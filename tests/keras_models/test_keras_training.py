@@ -97,7 +97,7 @@ def test_one_rank_equals_fit_with_regularizers_and_batch_normalization() -> None
         if not is_seed(ours.path):
             torch.testing.assert_close(ours.value, theirs.value, rtol=1e-4, atol=1e-5)
     loss, accuracy = begun.evaluate(PICTURES, LABELS, verbose=0)
-    metrics = run_threads(1, own.evaluate)[0]
+    metrics = run_threads(1, own.evaluate)[0].numbers
     assert metrics == pytest.approx({"loss": loss, "accuracy": accuracy}, abs=1e-4)
 
 
