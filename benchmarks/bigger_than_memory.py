@@ -341,7 +341,7 @@ def main() -> None:
     if asked.json:
         print(json.dumps(row))
         return
-    note = "reading against what training needs, one core each, batch 64; the first row in a control group"
+    note = "reading against what training needs, one thread that computes, batch 64; the first row in a control group"
     harness.save("bigger_than_memory", [row, *built_in(asked.place)], note)
 
 
