@@ -169,6 +169,7 @@ def test_more_shards_than_open_maps(numbers: Path, monkeypatch: pytest.MonkeyPat
     assert rows_are_right(inputs, targets) and len(dataset._maps._open) == 3
 
 
+@pytest.mark.slow
 def test_pages_are_let_go(tmp_path: Path) -> None:
     """Reading 200 MB must not make the process that much larger; without letting go it does."""
     program = textwrap.dedent(

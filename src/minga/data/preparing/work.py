@@ -6,6 +6,7 @@ so that processes start quickly.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -121,7 +122,8 @@ def do_all(
         waiting = iter(tasks)
         try:
             while True:
-                ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
+                with _deaf_to_interrupts():
+                    ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
                 if not ahead:
                     return
                 done = ahead.pop(0).result()
@@ -133,6 +135,16 @@ def do_all(
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that start meanwhile never hear of Ctrl-C, which is for this one; it hears of it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _problem(sample: Sample, wanted: Mapping[str, Field]) -> str | None:
@@ -151,7 +163,6 @@ _here: dict[str, object] = {}
 
 
 def _begin(origin: Origin, labour: Labour) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _here.update(reader=open_reader(origin), labour=labour, writer=ShardWriter(labour.places))
 
