@@ -132,7 +132,9 @@ def test_the_data_directory_reaches_built_in_workloads(tmp_path: Path) -> None:
 def test_something_else_is_refused_with_what_it_is(mine: Path, name: str, kind: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         load_workload(f"{mine}:{name}", None)
-    assert str(caught.value) == (f"{mine}:{name} is a {kind}, not a minga.Workload or a function that makes one")
+    assert str(caught.value) == (
+        f"{mine}:{name} is a {kind}, not a minga.Workload, a compiled Keras model or a function that makes one of these"
+    )
 
 
 def test_an_empty_training_set_is_refused(mine: Path) -> None:
