@@ -160,6 +160,10 @@ def test_wrong_data_is_said(tmp_path: Path) -> None:
         minga.keras.workload(plain, train=(PICTURES, LABELS[:63]))
     with pytest.raises(MingaError, match=r"fit\(\)"):
         minga.keras.workload(plain, train=PICTURES)
+    with pytest.raises(MingaError, match="NoneType is no array"):
+        minga.keras.workload(plain, train=(None, LABELS))
+    with pytest.raises(MingaError, match="1 targets"):
+        minga.keras.workload(plain, train=(PICTURES, 3))
     (tmp_path / "empty.py").write_text("from keras_problems import plain\n")
     with pytest.raises(MingaError, match="x_train and y_train"):
         load_workload(f"{tmp_path}/empty.py:plain", None)

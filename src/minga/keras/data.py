@@ -58,7 +58,10 @@ def _each(value: Any, function: Any) -> Any:
 
 
 def _tensor(value: Any) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else torch.from_numpy(numpy.ascontiguousarray(value))
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(numpy.ascontiguousarray(value))
+    except TypeError:
+        raise WorkloadError(f"{type(value).__name__} is no array of numbers; {FORMS}") from None
     # As fit() does: numpy's usual float64 becomes what the model computes with; integers are cast by the model.
     usual = getattr(torch, import_keras().config.floatx())
     return tensor.to(usual) if tensor.is_floating_point() else tensor
