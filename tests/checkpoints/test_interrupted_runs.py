@@ -140,8 +140,11 @@ def minga(*arguments: str, **options: object) -> subprocess.Popen[str]:
 def test_a_terminal_that_is_closed_leaves_a_checkpoint(workload_file: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     command = ["train", f"{workload_file}:with_adam", "-n", "2", "-s", "ring", "--steps", "4000", "--runs", str(runs)]
-    # The terminal becomes the session's own, so that its end is heard of.
-    own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+    # The terminal becomes the session's own, so that its end is heard of; also where tests run under nohup.
+    own = (
+        "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+    )
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", own, sys.executable, "-m", "minga", *command, "--checkpoint-every", "1000000steps"],

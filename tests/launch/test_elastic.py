@@ -315,6 +315,7 @@ def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_in_its_own_program_is_left_behind(tmp_path: Path) -> None:
     """Its process lives and gives signs of life; only those who wait for it can tell."""
     running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=0.5)

@@ -15,6 +15,7 @@ from minga.measure.events import event_files, read_events
 MEASURING = Measuring(interval_seconds=0.1, idle_watts=3.0, core_watts=7.0)
 
 
+@pytest.mark.slow
 def test_each_process_is_sampled_once_while_it_trains_or_serves(tmp_path: Path) -> None:
     for strategy, sampled in {"ps:servers=1": [0, 1, 2], "ps:servers=1,placement=beside": [0, 1]}.items():
         summary = run(

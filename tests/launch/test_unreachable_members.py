@@ -16,6 +16,7 @@ from minga.membership.member import Member
 pytestmark = pytest.mark.chaos
 
 
+@pytest.mark.slow
 def test_who_never_connects_is_out_within_seconds_and_let_in_again_ever_later(tmp_path: Path) -> None:
     host = Host(tmp_path / "first", expect=2, here=2, steps=250, heartbeat_timeout_seconds=5)
     run = until(lambda: next(iter(host.runs.glob("*")), None))
