@@ -29,9 +29,9 @@ TRIPS = 20
 
 def meet(store: Any, rank: int, ranks: int, door: DataDoor) -> Generation:
     """All ranks' doors, told through the store."""
-    store.set(f"door/{rank}", str(door.port))
+    store.set(f"benchmark/{rank}", str(door.port))  # gloo has its own doors in this store
     members = [
-        MemberInfo(id=f"node-{other}", incarnation="0", address="127.0.0.1", port=int(store.get(f"door/{other}")))
+        MemberInfo(id=f"node-{other}", incarnation="0", address="127.0.0.1", port=int(store.get(f"benchmark/{other}")))
         for other in range(ranks)
     ]
     return Generation(number=1, members=tuple(members), secret="00" * 32)

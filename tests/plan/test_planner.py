@@ -74,6 +74,15 @@ def test_overlapped_averaging_hides_the_network_and_waiting_does_not() -> None:
     assert waited.step_seconds == pytest.approx(0.0205 + 1.28 / 128, rel=0.1)
 
 
+def test_exchanges_that_are_far_apart_are_counted_too() -> None:
+    short = dataclasses.replace(
+        PROFILE,
+        layers=(Layer(name="only", shape=(1000, 100)),),
+        compute=(Compute(batch=64, forward=3e-4, backward=3e-4),),
+    )
+    assert price(candidate("adaptive"), short, cluster(bandwidth="100mbit")).bytes_per_step > 0
+
+
 def test_a_slow_node_holds_back_who_waits_for_it_and_nobody_else() -> None:
     uneven = PlannedCluster(nodes=2, speeds=(1.0, 0.25))
     assert price(candidate("ring"), PROFILE, uneven, varied=False).step_seconds > 3.9 * 0.0205

@@ -94,7 +94,11 @@ def price(
         for rank, chance, seconds in zip(workers, luck, steps, strict=True)
     ]
     busy = min(1.0, sum(worked) / len(worked))
-    sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)
+    if isinstance(candidate.strategy, Adaptive):
+        # Where steps are short, its exchanges are so far apart that none may have ended in what is looked at.
+        sent = sum(rank.bytes_at[-1] for rank in workers) / steps_in_all
+    else:
+        sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)
     if experiment.ranks > candidate.nodes:
         # Servers answer what they get: in the mean over a whole run, by what they have sent in all.
         sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / steps_in_all
