@@ -80,7 +80,7 @@ ALLOWED = {
     "lab": {"config", "errors", "measure", "network", "units"},
     "workloads": {"data", "errors", "evaluate", "trained", "user_files", "workload"},
     "keras_parts": {"errors"},
-    "keras": {"data", "errors", "experiment", "keras_parts", "user_files", "workload"},
+    "keras": {"data", "errors", "evaluate", "experiment", "keras_parts", "user_files", "workload"},
     "buffers": {"comm", "keras_parts"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
     "experiment": {"config", "errors", "network", "spec", "strategies", "toml_files"},

@@ -164,3 +164,32 @@ def test_going_on_from_a_checkpoint_gives_the_same_bits(tmp_path: Path, strategy
     another = trained(experiment_of(strategy, 3, batch=8), workload, tmp_path, resume=0)
     seeds = [next(t for name, t in untrained(trainee).items() if is_seed(name)) for trainee in another]
     assert len({int(seed[0]) for seed in seeds}) == 3
+
+
+def test_metrics_that_are_no_means_are_those_of_keras_over_all_samples_of_all_ranks() -> None:
+    first = (LABELS == 0).astype("float32")[:, None]
+
+    def counting() -> list[Any]:
+        return [
+            keras.metrics.AUC(name="auc"),
+            keras.metrics.F1Score(threshold=0.5),
+            keras.metrics.Recall(name="recall"),
+        ]
+
+    def make() -> keras.Model:
+        model = keras.Sequential([keras.Input(PICTURES.shape[1:]), keras.layers.Flatten()])
+        model.add(keras.layers.Dense(1, activation="sigmoid"))
+        model.compile("sgd", "binary_crossentropy", metrics=counting())
+        return model
+
+    # Of 61 samples, three ranks have different numbers: a mean over ranks would be another number.
+    workload = minga.keras.workload(make, train=(PICTURES, first), test=(PICTURES[:61], first[:61]))
+    trainees = [build_trainee(experiment_of("ring", 3), workload, rank) for rank in range(3)]
+    found = run_threads(3, lambda comm: trainees[comm.rank].evaluate(comm))[0].numbers
+    model = trainees[0].replica.model
+    model.compile("sgd", "binary_crossentropy", metrics=counting())
+    told = model.evaluate(PICTURES[:61], first[:61], batch_size=61, verbose=0, return_dict=True)
+    assert {"auc", "f1_score", "recall"} <= set(found)
+    assert {name: found[name] for name in ("auc", "f1_score", "recall")} == pytest.approx(
+        {name: numpy.ravel(told[name])[0] for name in ("auc", "f1_score", "recall")}, abs=1e-5
+    )

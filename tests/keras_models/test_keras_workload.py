@@ -126,6 +126,30 @@ def own(**compile_options: Any) -> Any:
     return model
 
 
+class Largest(keras.metrics.Metric):
+    """A maximum: nothing to be added up."""
+
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.seen = self.add_variable((), initializer="zeros", name="seen")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.seen.assign(keras.ops.maximum(self.seen, 1.0))
+
+    def result(self) -> Any:
+        return self.seen
+
+
+class PerClass(Largest):
+    """A number for each class."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.seen.assign_add(float(len(y_true)))
+
+    def result(self) -> Any:
+        return keras.ops.ones(3) * self.seen
+
+
 class OwnStep(keras.Sequential):
     def train_step(self, data: Any) -> Any:
         raise NotImplementedError
@@ -144,7 +168,9 @@ def own_step() -> Any:
         (lambda: own(optimizer="ftrl"), r"known: .*SGD"),
         (lambda: own(optimizer=keras.optimizers.SGD(clipnorm=1.0)), "clipnorm"),
         (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
-        (lambda: own(metrics=["AUC"]), "no mean over samples"),
+        (lambda: own(metrics=["AUC"]), "does not fit outputs of shape"),
+        (lambda: own(metrics=[Largest()]), "can't be added up over nodes"),
+        (lambda: own(loss="sparse_categorical_crossentropy", metrics=[PerClass()]), "gives 3 numbers"),
         (lambda: own(loss=keras.losses.MeanSquaredError(reduction="sum")), "sum_over_batch_size"),
         (own_step, "train_step"),
         (lambda: 3, r"not a keras\.Model"),

@@ -1,24 +1,28 @@
-"""What `compile(metrics=...)` says, as functions with a value for each sample, which sum up exactly over ranks."""
+"""What `compile(metrics=...)` says, as metrics whose states are added up over all nodes, then one value computed."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
+from minga.evaluate.metric import Metric, lower_by_name
 from minga.keras_parts import import_keras
 
 __all__ = ["translate"]
 
-Metric = Callable[[Tensor, Tensor], Tensor]
+Translated = Metric | Callable[[Tensor, Tensor], Tensor]
 
 
-def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Metric]:
+def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Translated]:
     """The compiled metrics of a model, which has given such outputs for such targets."""
     keras = import_keras()
-    translated: dict[str, Metric] = {}
+    translated: dict[str, Translated] = {}
     for compiled in model.metrics:
         if not hasattr(compiled, "metrics"):  # the running mean of the loss, which minga keeps itself
             continue
@@ -26,17 +30,14 @@ def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Metric]
             # "accuracy" is one of three metrics; which one, Keras knows only from outputs and targets.
             compiled.build(targets, outputs)
         for metric in compiled.metrics:
-            if not isinstance(metric, keras.metrics.MeanMetricWrapper):
-                raise WorkloadError(
-                    f"the metric {metric.name!r} ({type(metric).__name__}) is no mean over samples, and minga adds up "
-                    "a value of each sample over all nodes; leave it out of compile(), and ask the trained model for "
-                    "it: minga.keras.load(run).evaluate(...) after compile(metrics=[...])"
-                )
-            translated[metric.name] = _per_sample(metric)
+            if isinstance(metric, keras.metrics.MeanMetricWrapper):
+                translated[metric.name] = _per_sample(metric)
+            else:
+                translated[metric.name] = _checked(Counted(metric=metric), outputs, targets)
     return translated
 
 
-def _per_sample(metric: Any) -> Metric:
+def _per_sample(metric: Any) -> Callable[[Tensor, Tensor], Tensor]:
     # The function inside has no public name; `get_config` has it only in a serialised form.
     function, options = metric._fn, metric._fn_kwargs
 
@@ -45,3 +46,59 @@ def _per_sample(metric: Any) -> Metric:
         return values.double().reshape(len(targets), -1).mean(dim=1)
 
     return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Metric):
+    """A Keras metric that counts in variables of its own, such as AUC and F1: what it has counted is its state."""
+
+    metric: Any
+    busy: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Ranks that are threads share it."""
+
+    @property
+    def lower_is_better(self) -> bool:  # type: ignore[override]
+        return lower_by_name(self.metric.name)
+
+    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        with self.busy:
+            self.metric.reset_state()
+            self.metric.update_state(targets, outputs)
+            counted = [variable.value.detach().double().flatten() for variable in self.metric.variables]
+        return torch.cat(counted).cpu() if counted else torch.zeros(0, dtype=torch.float64)
+
+    def value(self, state: Tensor) -> float:
+        variables = self.metric.variables
+        parts = torch.split(state, [variable.value.numel() for variable in variables])
+        with self.busy:
+            for variable, part in zip(variables, parts, strict=True):
+                variable.assign(part.reshape(variable.shape))
+            result = torch.as_tensor(self.metric.result())
+        if result.numel() != 1:
+            raise WorkloadError(
+                f"the metric {self.metric.name!r} ({type(self.metric).__name__}) gives {result.numel()} numbers, and "
+                "minga shows one for each metric; have it give their mean, such as average='macro'"
+            )
+        return float(result)
+
+
+def _checked(metric: Counted, outputs: Tensor, targets: Tensor) -> Counted:
+    """Sure that what it counts can be added up, and is one number in the end."""
+    cut = len(targets) // 2
+    try:
+        whole = metric.state(outputs, targets)
+    except (ValueError, RuntimeError) as error:
+        raise WorkloadError(
+            f"the metric {metric.metric.name!r} ({type(metric.metric).__name__}) does not fit outputs of shape "
+            f"{tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}: {error}"
+        ) from error
+    if cut:
+        halves = (metric.state(outputs[:cut], targets[:cut]), metric.state(outputs[cut:], targets[cut:]))
+        if not torch.allclose(metric.combine(halves), whole, rtol=1e-4, atol=1e-6):
+            raise WorkloadError(
+                f"the metric {metric.metric.name!r} ({type(metric.metric).__name__}) can't be added up over nodes: "
+                "what it counts of two halves is not what it counts of the whole; leave it out of compile(), and ask "
+                "the trained model for it: minga.keras.load(run).evaluate(...) after compile(metrics=[...])"
+            )
+    metric.value(whole)
+    return metric
