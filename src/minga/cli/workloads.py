@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from minga.cli.options import DataOption, JsonOption
 
@@ -44,9 +45,14 @@ def workloads(data: DataOption = None, as_json: JsonOption = False) -> None:
         print(json.dumps({"data": str(place), "workloads": listed}))
         return
     console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    table.add_column("workload", no_wrap=True)
+    table.add_column("what it trains")
+    table.add_column("data", no_wrap=True)
     for entry in listed:
-        where = entry["data"] if entry["here"] else f"{entry['data']}, not here"
-        console.print(f"[bold]{entry['name']}[/]  {escape(entry['what'])} [dim]({where})[/]", soft_wrap=True)
+        where = entry["data"] if entry["here"] else f"[dim]{entry['data']}, not here[/]"
+        table.add_row(f"[bold]{entry['name']}[/]", escape(entry["what"]), where)
+    console.print(table)
     console.print(
         f"Data lie in {escape(str(place))}; get them: minga data fetch NAME. Train: minga train digits --nodes 2. "
         "A workload of your own: minga train file.py:name",
