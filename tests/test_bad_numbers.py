@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,8 @@ def test_too_many_in_a_row_are_the_end_on_the_rank_that_has_them() -> None:
 BAD_STEP, BAD_RANK = 5, 1
 
 
-def bad_on_one_rank(workload: Workload, steps: tuple[int, ...] = (BAD_STEP,)) -> Workload:
-    """A gradient that is no number, of one layer, on rank 1 in these steps; the loss is fine."""
+def bad_on_one_rank(workload: Workload, steps: tuple[int, ...] = (BAD_STEP,), *, in_loss: bool = False) -> Workload:
+    """A gradient that is no number, of one layer, on rank 1 in these steps; or, `in_loss`, the loss."""
     calls: dict[str, int] = {}
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -85,6 +86,8 @@ def bad_on_one_rank(workload: Workload, steps: tuple[int, ...] = (BAD_STEP,)) ->
         calls[name] = calls.get(name, 0) + 1
         value = torch.nn.functional.cross_entropy(outputs, targets)
         if name == f"rank-{BAD_RANK}" and calls[name] in steps:
+            if in_loss:
+                return value * math.nan
             return value + (outputs.sum(0) * 0).abs().sqrt().sum()
         return value
 
@@ -170,6 +173,26 @@ def test_all_leave_out_the_step_of_one(tmp_path: Path, strategy: str) -> None:
             assert torch.equal(seen[rank][-1], seen[0][-1])
     (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "bad_numbers")]
     assert (event["rank"], event["step"], event["layer"], event["value"]) == (BAD_RANK, BAD_STEP, "2.bias", "nan")
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "ring",
+        "ring:bucket_bytes=64",
+        "ring:codec=(top_k:ratio=0.1)",
+        "ps:mode=sync",
+        "hierarchical:site_size=2,across=ring",
+    ],
+)
+def test_all_leave_out_the_step_of_one_whose_loss_is_no_number(tmp_path: Path, strategy: str) -> None:
+    seen = watch(strategy, bad_on_one_rank(blobs(), in_loss=True), tmp_path, steps=8)
+    for rank in range(3):
+        assert torch.equal(seen[rank][BAD_STEP - 1], seen[rank][BAD_STEP - 2]), "the bad step changed something"
+        assert not torch.equal(seen[rank][BAD_STEP], seen[rank][BAD_STEP - 1])
+        assert torch.equal(seen[rank][-1], seen[0][-1]) and bool(torch.isfinite(seen[rank][-1]).all())
+    (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "bad_numbers")]
+    assert (event["rank"], event["step"], event["layer"], event["value"]) == (BAD_RANK, BAD_STEP, None, "nan")
 
 
 @pytest.mark.parametrize(
