@@ -37,7 +37,7 @@ _LADDER: tuple[Codec, ...] = (
 # first, to find out what kind of movements there are, and seldom later on.
 _IN_A_ROW = 4
 _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
-_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.08
+_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.05
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
 # Work or steps that take no time at all, as in simulations without a time for them, would be infinitely cheap.
@@ -73,7 +73,7 @@ class Adaptive(Strategy):
 
     overhead: float | None = None
     """The part of computing time that exchanges may take from it; they are spaced out accordingly. By default 0.02, for
-    Adam and its relatives 0.08: they make steps of the same length however noisy gradients are, so their replicas part
+    Adam and its relatives 0.05: they make steps of the same length however noisy gradients are, so their replicas part
     sooner."""
 
     @property
