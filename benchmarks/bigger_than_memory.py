@@ -205,7 +205,8 @@ def train_on(workload: Workload, steps: int | None, *, one_batch: bool = False) 
     ahead = trainee.ahead
     disk = read_from_disk() - read_before
     trainee.workload = workload
-    metrics = trainee.evaluate(ThreadWorld(1).transport(0)) if workload.test is not None and not one_batch else {}
+    tested = workload.test is not None and not one_batch
+    metrics = trainee.evaluate(ThreadWorld(1).transport(0)).numbers if tested else {}
     return {
         "samples per second": samples / seconds,
         "samples": samples,

@@ -5,6 +5,7 @@ from minga.comm.collectives import (
     all_reduce_mean,
     all_reduce_sum,
     barrier,
+    become_mean,
     broadcast,
     same_everywhere,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "all_reduce_mean",
     "all_reduce_sum",
     "barrier",
+    "become_mean",
     "broadcast",
     "same_everywhere",
 ]

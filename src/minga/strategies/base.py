@@ -16,7 +16,7 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
-from minga.comm import Transport, all_reduce_mean, broadcast, same_everywhere
+from minga.comm import Transport, all_reduce_mean, become_mean, broadcast, same_everywhere
 from minga.config import FieldError
 from minga.layout import Bucket
 from minga.memory import Memory, recall, remember
@@ -77,7 +77,7 @@ class Strategy(Named, ABC):
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """After the last step, on the ranks that train; afterwards all replicas agree. Default: their mean."""
-        all_reduce_mean(comm, replica.parameters)
+        become_mean(comm, replica.parameters)
 
     def stream(self, replica: Replica, name: str = "main", part: slice | None = None) -> Stream:
         """What the codec remembers of one kind of vector: of the length of `part` of the parameters (None: all)."""
@@ -101,8 +101,8 @@ class Strategy(Named, ABC):
             yield
             return
         own = replica.parameters.clone()
-        all_reduce_mean(together, replica.parameters)
         try:
+            all_reduce_mean(together, replica.parameters)  # a peer may fail in the middle of it
             yield
         finally:
             replica.parameters.copy_(own)

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from minga.codecs.stream import Stream
-from minga.comm import Transport, all_reduce_mean
+from minga.comm import Transport, become_mean
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
@@ -167,4 +167,4 @@ class Gossip(Strategy):
             gossip.settle(replica)
         if isinstance(gossip, PushSum):
             gossip.give_up_weights(replica)
-        all_reduce_mean(comm, replica.parameters)
+        become_mean(comm, replica.parameters)

@@ -5,9 +5,12 @@ minga train digits --nodes 4 --strategy "hierarchical:site_size=2,inside=ring,ac
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from minga.bad_numbers import all_finite
@@ -109,6 +112,8 @@ class Hierarchical(Strategy):
         self.inside.start(replica, self._site(comm))
         if not isinstance(self.across, AllReduce):
             self.across.start(replica, self._level_above(comm))
+            if replica.heard is not None:
+                replica.heard = [replica.step] * comm.size
         replica.notes["sites"] = replica.peers = len(neighbourhoods(comm, self.site_size))
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
@@ -136,13 +141,49 @@ class Hierarchical(Strategy):
             return
         share = replica.weight, replica.fill
         replica.weight = replica.fill = 1.0  # shares of the batch are in the gradients already
-        self.across.step(replica, above)
+        with self._heard_of_sites(replica, comm) as told:
+            self.across.step(replica, above)
         replica.weight, replica.fill = share
         if self.across.exchanges(replica):
-            broadcast(site, replica.parameters)
+            self._hand_on(replica, comm, told)
+
+    @contextlib.contextmanager
+    def _heard_of_sites(self, replica: Replica, comm: Transport) -> Iterator[list[int]]:
+        """Around what `across` does. Whom it has heard of are sites, told in the list; `replica.heard` is of ranks.
+
+        What one rank of a site has applied is in the parameters of all.
+        """
+        told: list[int] = []
+        of_ranks = replica.heard
+        if of_ranks is not None:
+            replica.heard = [of_ranks[site[0]] for site in neighbourhoods(comm, self.site_size)]
+        try:
+            yield told
+            told += replica.heard or []
+        finally:
+            if replica.heard is not None:
+                replica.heard = self._with_own_site(replica, comm, of_ranks or [replica.step - 1] * comm.size)
+
+    def _with_own_site(self, replica: Replica, comm: Transport, heard: Sequence[int]) -> list[int]:
+        own = next(site for site in neighbourhoods(comm, self.site_size) if comm.rank in site)
+        return [replica.applied if rank in own else step for rank, step in enumerate(heard)]
+
+    def _hand_on(self, replica: Replica, comm: Transport, told: list[int]) -> None:
+        """Everybody of a site takes what its first rank has now: all of it, or nothing should a peer fail."""
+        site, sites = self._site(comm), neighbourhoods(comm, self.site_size)
+        parameters = torch.empty_like(replica.parameters) if site.rank else replica.parameters
+        broadcast(site, parameters)
+        if replica.heard is not None:
+            steps = torch.tensor(told if site.rank == 0 else [0] * len(sites))
+            broadcast(site, steps)
+            step_of = {rank: step for ranks, step in zip(sites, steps.tolist(), strict=True) for rank in ranks}
+            replica.heard = self._with_own_site(replica, comm, [step_of[rank] for rank in range(comm.size)])
+        if site.rank:
+            replica.parameters.copy_(parameters)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        self.across.pause(replica, self._level_above(comm))
+        with self._heard_of_sites(replica, comm):
+            self.across.pause(replica, self._level_above(comm))
 
     def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
         self.across.announce(replica, self._level_above(comm), moment, leaving=leaving)
@@ -158,4 +199,5 @@ class Hierarchical(Strategy):
         if not isinstance(self.across, AllReduce):
             if site.rank == 0:
                 self.across.finish(replica, self._level_above(comm))
-            broadcast(site, replica.parameters)
+            replica.heard = None
+            self._hand_on(replica, comm, [])

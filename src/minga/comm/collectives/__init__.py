@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from minga.comm.collectives.averaging import Averaging, all_reduce_mean
+from minga.comm.collectives.averaging import Averaging, all_reduce_mean, become_mean
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
@@ -33,6 +33,7 @@ __all__ = [
     "all_reduce_mean",
     "all_reduce_sum",
     "barrier",
+    "become_mean",
     "broadcast",
     "direct",
     "halving_doubling",

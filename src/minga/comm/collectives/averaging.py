@@ -14,7 +14,7 @@ from minga.comm.collectives.ring import ring
 from minga.comm.transport import Transport
 from minga.errors import UnsupportedError
 
-__all__ = ["Averaging", "all_reduce_mean"]
+__all__ = ["Averaging", "all_reduce_mean", "become_mean"]
 
 _PLAIN = Plain()
 
@@ -46,6 +46,17 @@ def all_reduce_mean(
         averaging = Averaging(vector, comm.rank, comm.size, codec, stream)
         averaging.communicate(comm)
         averaging.finish()
+
+
+def become_mean(comm: Transport, vector: Tensor) -> None:
+    """`vector` becomes its mean over all ranks or, should a peer fail on the way, stays as it is.
+
+    For what a replica would go on from without that peer: `all_reduce_mean` leaves something in between.
+    """
+    if comm.size > 1:
+        mean = vector.clone()
+        all_reduce_mean(comm, mean)
+        vector.copy_(mean)
 
 
 class Averaging:

@@ -1,0 +1,82 @@
+"""A peer that fails in the middle of an exchange: what a replica goes on from without it is what it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from minga import Transport
+from minga.comm import Done, Pending, become_mean
+from minga.errors import PeerLost
+from minga.replica import Replica
+from minga.strategies import Hierarchical, LocalSGD, Strategy
+
+
+class Fails(Pending):
+    def wait(self, patience: float = 1.0) -> int:
+        raise PeerLost("rank 2 is gone", rank=2)
+
+
+class FailsAfter(Transport):
+    """Some messages come, full of sevens; then the peer is gone."""
+
+    def __init__(self, rank: int, messages: int) -> None:
+        self.rank, self.size, self.hosts = rank, 3, ["here"] * 3
+        self._left = messages
+
+    def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        return Done(self.rank)
+
+    def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
+        tensor.fill_(7)  # also of the last one a part may have come
+        self._left -= 1
+        return Done(0) if self._left >= 0 else Fails()
+
+    def now(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+    def start(self, function: Callable[[Transport], None]) -> Pending:
+        function(self)
+        return Done(self.rank)
+
+
+class Mean(Strategy):
+    """With the default end."""
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        replica.update_alone()
+
+
+def at_the_end(replica: Replica, comm: Transport) -> None:
+    Mean().finish(replica, comm)
+
+
+def while_it_is_tested(replica: Replica, comm: Transport) -> None:
+    with LocalSGD().as_one(replica, comm):
+        pytest.fail("nobody came to that")
+
+
+def inside_a_site(replica: Replica, comm: Transport) -> None:
+    replica.step, replica.heard = 1, [0, 0, 0]
+    Hierarchical(site_size=3)._hand_on(replica, comm, [1])
+
+
+def by_hand(replica: Replica, comm: Transport) -> None:
+    become_mean(comm, replica.parameters)
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+@pytest.mark.parametrize("exchange", [at_the_end, while_it_is_tested, inside_a_site, by_hand])
+def test_parameters_are_what_they_were(exchange: Callable[[Replica, Transport], None], messages: int) -> None:
+    model = nn.Linear(5, 3)
+    replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = replica.parameters.clone()
+    with pytest.raises(PeerLost, match="rank 2 is gone"):
+        exchange(replica, FailsAfter(rank=1, messages=messages))
+    assert torch.equal(replica.parameters, before)
