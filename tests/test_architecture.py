@@ -20,6 +20,7 @@ SOURCE = Path(minga.__file__).parent
 ALLOWED = {
     "errors": set(),
     "allowance": set(),
+    "pool": set(),
     "user_files": {"errors"},
     "config": {"errors"},
     "spec": {"config", "errors", "user_files"},
@@ -74,7 +75,7 @@ ALLOWED = {
         "trainee",
     },
     "measure": {"comm", "errors"},
-    "data": {"errors"},
+    "data": {"errors", "pool"},
     "units": {"errors"},
     "network": {"config", "units"},
     "lab": {"config", "errors", "measure", "network", "units"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from minga.data.preparing.split import divide, parse_fractions
 from minga.data.preparing.statistics import Moments
 from minga.data.readers import Origin, origin_of_path
 from minga.data.readers.base import PARTS, Picture
+from minga.data.readers.tables import TableChoice
 from minga.errors import DataError, RunError
 
 CLASSES = {"rose": 40, "tulip": 20, "daisy": 21}
@@ -149,6 +151,20 @@ def test_a_table(tmp_path: Path) -> None:
     assert np.array_equal(train["inputs"][:, 0] * 2.5, train["targets"])
     assert made.normalisation is not None and len(made.normalisation.mean) == 3
     assert made.facts["columns"] == ["number", "letter=a", "letter=b"] and made.classes == ()
+
+
+def test_holes_get_the_mean_of_what_is_to_train_on(tmp_path: Path) -> None:
+    rows = "".join(f"{'' if index % 5 == 0 else index**2},{index}.5\n" for index in range(200))
+    (tmp_path / "x.csv").write_text("a,y\n" + rows)
+    table = TableChoice(target="y", missing="mean")
+    origin = dataclasses.replace(origin_of_path(tmp_path / "x.csv"), table=table)
+    made = prepare(origin, tmp_path / "out", Recipe(split=(0.5, 0.0, 0.5)))
+    train, test = (contents(tmp_path / "out", made, part) for part in ("train", "test"))
+    known = train["inputs"][(train["targets"] - 0.5) % 5 != 0]
+    for part in (train, test):
+        holes = part["inputs"][(part["targets"] - 0.5) % 5 == 0]
+        assert len(holes) > 5 and holes == pytest.approx(np.full_like(holes, known.mean()))
+    assert known.mean() != pytest.approx(np.mean([index**2 for index in range(200) if index % 5]), rel=1e-3)
 
 
 def test_a_text_is_cut_not_drawn(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -110,6 +111,7 @@ def plan(
             within=limit,
             total_batch=total_batch,
             batches=sizes,
+            processes=len(os.sched_getaffinity(0)),
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )
         flown: list[tuple[Planned, Reached]] = []

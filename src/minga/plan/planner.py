@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from minga.errors import ConfigError, MingaError
+from minga.errors import ConfigError
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import PlannedCluster
-from minga.plan.pricing import Price, price
+from minga.plan.pricing import Price
+from minga.plan.pricing_all import price_all
 from minga.plan.ring_order import most_central_first, nearest_neighbours
 from minga.plan.uncertainty import between
 from minga.plan.why import why
@@ -69,26 +70,27 @@ def plan(
     batches: Sequence[int] = (),
     candidates: Iterable[Candidate] | None = None,
     ranks_may_move: bool = True,
+    processes: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plan:
     """Price all candidates; `within`: only those that take no more seconds, if any does.
 
     `batches`: samples of a node in a step, to choose among; empty: the workload's own.
     `ranks_may_move`: whether it can still be chosen which node is which rank.
+    `processes`: that price candidates, at most; the plan is the same.
     """
     epochs = epochs or profile.epochs
     cluster.wires(cluster.nodes)  # what can't be simulated is told at once
     chosen = list(candidates or _candidates(cluster.nodes, batches or [profile.batch], total_batch))
-    prices: list[Price] = []
-    left_out: dict[str, str] = {}
-    for number, candidate in enumerate(chosen):
-        progress(number, len(chosen))
-        try:
-            candidate = _placed(candidate, cluster) if ranks_may_move else candidate
-            prices.append(price(candidate, profile, cluster, total_batch=total_batch))
-        except MingaError as error:
-            left_out[f"{candidate.name}, {candidate.nodes} nodes, batch {candidate.batch}"] = str(error)
-    progress(len(chosen), len(chosen))
+    if ranks_may_move:
+        chosen = [_placed(candidate, cluster) for candidate in chosen]
+    found = price_all(chosen, profile, cluster, total_batch=total_batch, processes=processes, progress=progress)
+    prices = [each for each in found if isinstance(each, Price)]
+    left_out = {
+        f"{candidate.name}, {candidate.nodes} nodes, batch {candidate.batch}": each
+        for candidate, each in zip(chosen, found, strict=True)
+        if isinstance(each, str)
+    }
     if not prices:
         raise ConfigError(f"none of {len(chosen)} candidates can be priced; the first: {next(iter(left_out.values()))}")
     alone = next((each for each in prices if each.candidate.nodes == 1), None)

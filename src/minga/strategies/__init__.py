@@ -35,7 +35,8 @@ __all__ = [
 
 
 def _all_reduce(collective: str, summary: str) -> Preset:
-    return Preset(AllReduce, {"collective": collective}, f"Average gradients in every step, {summary}.")
+    fixed = {"collective": collective} | ({} if collective == "two_level" else {"group_size": 0})
+    return Preset(AllReduce, fixed, f"Average gradients in every step, {summary}.")
 
 
 STRATEGIES: dict[str, Preset] = {

@@ -72,6 +72,7 @@ def prepare(
         seed=recipe.seed,
         in_order=reader.in_order,
     )
+    reader.learn_from(np.flatnonzero(plan.part == PARTS.index("train")))
     fields = _fields_of(reader, plan, recipe)
     with new_folder(out, replace=replace) as folder:
         places = ShardPlaces.plan(folder, fields, plan.counts, recipe.shard_bytes)

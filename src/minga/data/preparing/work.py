@@ -6,16 +6,11 @@ so that processes start quickly.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import get_context, parent_process
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +21,7 @@ from minga.data.preparing.statistics import Moments
 from minga.data.readers import Origin, open_reader
 from minga.data.readers.base import BadSample, Reader, Sample
 from minga.errors import DataError, RunError
+from minga.pool import Pool
 
 __all__ = ["Done", "Labour", "Task", "do_all", "kept_form"]
 
@@ -116,14 +112,12 @@ def do_all(
             yield done
         writer.close()
         return
-    # Fresh processes instead of forked ones: forks of a process with threads can hang.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(origin, labour)) as pool:
+    with Pool(jobs, _begin, (origin, labour)) as pool:
         ahead: list[Future[Done]] = []
         waiting = iter(tasks)
         try:
             while True:
-                with _deaf_to_interrupts():
-                    ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
+                ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
                 if not ahead:
                     return
                 done = ahead.pop(0).result()
@@ -133,18 +127,6 @@ def do_all(
             raise RunError(
                 "a process that prepared samples was killed, perhaps for want of memory; use fewer with --jobs"
             ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that start meanwhile never hear of Ctrl-C, which is for this one; it hears of it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _problem(sample: Sample, wanted: Mapping[str, Field]) -> str | None:
@@ -163,16 +145,7 @@ _here: dict[str, object] = {}
 
 
 def _begin(origin: Origin, labour: Labour) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _here.update(reader=open_reader(origin), labour=labour, writer=ShardWriter(labour.places))
-
-
-def _end_with_parent() -> None:
-    """Nobody tells the processes of a pool when their parent was killed: they would wait for ever."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _do(task: Task) -> Done:

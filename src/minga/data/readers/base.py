@@ -73,6 +73,9 @@ class Reader(ABC):
     def read(self, index: int) -> Sample:
         """One sample; `BadSample` if it can't be used."""
 
+    def learn_from(self, training: NDArray[np.int64]) -> None:  # noqa: B027  (most readers estimate nothing)
+        """Estimate what has to be estimated from these samples alone, now that it is known which are to train on."""
+
     def name_of(self, index: int) -> str:
         """What people call this sample."""
         return f"sample {index}"

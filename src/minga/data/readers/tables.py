@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,10 @@ class _Column:
     count: int = 0
     total: float = 0.0
     empty: int = 0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
 
     def see(self, value: Any) -> None:
         if not _word(value):
@@ -132,6 +136,22 @@ class TableReader(Reader):
         number = {word: index for index, word in enumerate(self.classes)}
         self.labels = np.array([number.get(word, -1) for word in words] + [-1], dtype=np.int64)[targets]
 
+    def learn_from(self, training: NDArray[np.int64]) -> None:
+        """The means that empty fields get."""
+        if self._missing != "mean":
+            return
+        columns = {place.index: _Column() for place in self._places if place.words is None}
+        chosen = np.zeros(self._count, dtype=bool)
+        chosen[training] = True
+        for row, wanted in zip(self._rows, chosen, strict=False):
+            if wanted and len(row) == len(self._rows.columns):
+                for index, column in columns.items():
+                    column.see(row[index])
+        self._places = [
+            replace(place, mean=columns[place.index].mean) if place.index in columns else place
+            for place in self._places
+        ]
+
     def __len__(self) -> int:
         return self._count
 
@@ -184,15 +204,14 @@ class _Place:
 
     @classmethod
     def of(cls, name: str, index: int, column: _Column, choice: TableChoice) -> _Place:
-        mean = column.total / column.count if column.count else 0.0
         if column.numeric and name not in choice.words:
-            return cls(name, index, None, mean)
+            return cls(name, index, None, column.mean)
         if column.values is None:
             raise DataError(
                 f"the column {name!r} has more than {_MOST_WORDS} different words; leave it out with --columns"
             )
         empty = [""] if column.empty and choice.missing == "mean" else []
-        return cls(name, index, (*sorted(column.values), *empty), mean)
+        return cls(name, index, (*sorted(column.values), *empty), column.mean)
 
     @property
     def names(self) -> list[str]:
