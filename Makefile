@@ -36,7 +36,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 
 chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results
-	$(BIN)/python -m pytest -m "chaos or slow" -v
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "chaos or slow"
 
 environment: .venv/installed
 
