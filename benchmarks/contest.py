@@ -110,6 +110,8 @@ class Cell:
     seed: int
     first_steps: bool = False
     """Only the first steps of DDP, whose result does not depend on the bandwidth."""
+    repetition: int = 0
+    """The same again, on a machine whose speed is another one every minute."""
 
     def experiment(self, folder: str) -> Experiment:
         theirs = self.contestant in (DDP, POWERSGD)

@@ -1,11 +1,13 @@
 """Two nodes against one, and Minga against torch's DDP: seconds, accuracy and bytes on networks of 10 Mbit/s and more.
 
-    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py                  # about two hours; a stopped one goes on
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py                  # some hours; a stopped one goes on
     MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --quick          # some minutes: does it all work?
     MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --contestant native --contestant ring:codec=half --seeds 0
+    MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --workloads fashion-mnist --without-ddp   # 20 min
     MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --four-nodes     # bytes of four nodes at 10 Mbit/s
     python benchmarks/time_to_accuracy.py --draw                          # only the figures, from the result file
 
+Rows of workloads and contestants that are not asked for stay in the result file as they are.
 Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text/tinyshakespeare.txt. Linux, two cores.
 """
 
@@ -28,6 +30,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 NODES = 2
 BANDWIDTHS = [10.0, 100.0, 1000.0]
 SEEDS = [0, 1, 2]
+REPETITIONS = 3
+"""A minute of this machine may be a tenth slower than the next, which is more than what is looked for."""
 CONTESTANTS = ["adaptive"]
 FULL_BANDWIDTH = 1000.0
 """Where DDP is run to its end; what it learns is the same at the others."""
@@ -63,6 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=list(contest.PROBLEMS), default=list(contest.PROBLEMS))
     parser.add_argument("--bandwidths", nargs="+", type=float, metavar="MBIT", help="default: 10 100 1000")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 1 2")
+    parser.add_argument("--repetitions", type=int, help="of Minga's contestants, with each seed; default: 3")
     parser.add_argument("--contestant", action="append", metavar="STRATEGY", help="of Minga; default: adaptive")
     parser.add_argument("--seeds-of-ddp", nargs="+", type=int, help="for DDP and its hook; default: the same")
     parser.add_argument("--together", type=int, default=2, help="runs of Minga's between two of one node; default: 2")
@@ -74,6 +79,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.bandwidths = options.bandwidths or ([10.0] if options.quick else BANDWIDTHS)
     options.seeds = options.seeds or ([0] if options.quick else SEEDS)
+    options.repetitions = options.repetitions or (1 if options.quick else REPETITIONS)
     options.seeds_of_ddp = options.seeds if options.seeds_of_ddp is None else options.seeds_of_ddp
     ours = options.contestant or CONTESTANTS
     options.contestants = ours if options.without_ddp else [DDP, POWERSGD, *ours]
@@ -87,6 +93,7 @@ def two_nodes(
     options: argparse.Namespace, problems: Sequence[Problem], kept: Kept, folder: Path
 ) -> list[dict[str, Any]]:
     """Measure what is not measured yet, and write the rows down after every sitting."""
+    before = rows_in(folder / "time_to_accuracy.json")
     planned = [] if options.measured else plan(options, problems)
     sittings = [left for left in ([cell for cell in s if cell not in kept] for s in planned) if left]
     rows = rows_of(options, problems, kept)
@@ -96,8 +103,23 @@ def two_nodes(
         for turn, sitting in enumerate(sittings):
             last = sit(list(contest.rotated(sitting, turn)), last, kept, progress, task)
             rows = rows_of(options, problems, kept)
-            harness.write("time_to_accuracy", rows, note_of(options), folder=folder)
-    return rows
+            harness.write("time_to_accuracy", joined(rows, before), note_of(options), folder=folder)
+    return joined(rows, before)
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())["rows"] if path.is_file() else []
+
+
+def joined(rows: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was measured now, and of what was measured before all the rest; in the order of workloads and networks."""
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["workload"], row["Mbit/s"], row["contestant"]
+
+    known = {place(row): row for row in [*before, *rows]}
+    workloads = [*contest.PROBLEMS, *(row["workload"] for row in known.values())]
+    return sorted(known.values(), key=lambda row: (workloads.index(row["workload"]), row["Mbit/s"]))
 
 
 def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[list[Cell]]:
@@ -105,16 +127,18 @@ def plan(options: argparse.Namespace, problems: Sequence[Problem]) -> Iterable[l
     for seed in options.seeds:
         for problem in problems:
             names = [name for name in options.contestants if name not in (DDP, POWERSGD)]
-            ours = [cell_of(problem, name, bandwidth, seed) for bandwidth in options.bandwidths for name in names]
-            if seed == options.seeds[0]:  # what this machine can do at all
-                ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed))
-            yield from (ours[at : at + options.together] for at in range(0, len(ours), options.together))
+            for again in range(options.repetitions):
+                ours = [
+                    cell_of(problem, name, bandwidth, seed, again) for bandwidth in options.bandwidths for name in names
+                ]
+                ours.append(cell_of(problem, NOTHING, FULL_BANDWIDTH, seed, again))  # what this machine can do at all
+                yield from (ours[at : at + options.together] for at in range(0, len(ours), options.together))
             theirs = [name for name in (DDP, POWERSGD) if name in options.contestants and seed in options.seeds_of_ddp]
             networks = options.bandwidths + [FULL_BANDWIDTH] * (FULL_BANDWIDTH not in options.bandwidths)
             yield [cell_of(problem, name, bandwidth, seed) for name in theirs for bandwidth in networks]
 
 
-def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> Cell:
+def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int, repetition: int = 0) -> Cell:
     return Cell(
         problem=problem,
         contestant=contestant,
@@ -122,6 +146,7 @@ def cell_of(problem: Problem, contestant: str, bandwidth: float, seed: int) -> C
         bandwidth=bandwidth,
         seed=seed,
         first_steps=contestant == DDP and bandwidth != FULL_BANDWIDTH,
+        repetition=repetition,
     )
 
 
@@ -157,7 +182,11 @@ def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept
             ones: list[Outcome] = []
             contested = []
             for name in [*options.contestants, NOTHING]:
-                cells = [cell_of(problem, name, bandwidth, seed) for seed in options.seeds]
+                cells = [
+                    cell_of(problem, name, bandwidth, seed, again)
+                    for seed in options.seeds
+                    for again in range(options.repetitions)
+                ]
                 pairs = [pair_of(cell, kept) for cell in cells if cell in kept]
                 pairs = [(mine, one) for mine, one in pairs if mine.curve or mine.died]
                 if pairs:
@@ -196,7 +225,7 @@ HIDDEN = (
 def row_of(
     problem: Problem, bandwidth: float, contestant: str, pairs: Sequence[tuple[Outcome, Outcome]]
 ) -> dict[str, Any]:
-    """Medians over the seeds; a contestant is compared with the one node that was measured beside it."""
+    """Medians over seeds and repetitions; a contestant is compared with the one node that was measured beside it."""
     alive = [(mine, one) for mine, one in pairs if not mine.died]
     speed_ups = [one.seconds / mine.seconds for mine, one in alive]
     reached = [(seconds_to_target(mine, one), seconds_to_target(one, one)) for mine, one in alive]
@@ -240,8 +269,9 @@ def _median(values: Sequence[float]) -> float | None:
 def note_of(options: argparse.Namespace) -> str:
     return (
         f"{NODES} nodes with a core each against one, same samples, epochs and total batch; medians of up to "
-        f"{len(options.seeds)} seeds; training only; speed-up: seconds of one node, measured before and after, over "
-        "the contestant's" + ("; quick: few samples, nothing to conclude from" if options.quick else "")
+        f"{len(options.seeds)} seeds and {options.repetitions} repetitions of each; training only; speed-up: seconds "
+        "of one node, measured before and after, over the contestant's"
+        + ("; quick: few samples, nothing to conclude from" if options.quick else "")
     )
 
 

@@ -12,7 +12,8 @@ from minga import Transport
 from minga.comm import Done, Pending, become_mean
 from minga.errors import PeerLost
 from minga.replica import Replica
-from minga.strategies import Hierarchical, LocalSGD, Strategy
+from minga.strategies import Gossip, Hierarchical, LocalSGD, Strategy
+from minga.strategies.push_sum import PushSum
 
 
 class Fails(Pending):
@@ -57,6 +58,15 @@ def at_the_end(replica: Replica, comm: Transport) -> None:
     Mean().finish(replica, comm)
 
 
+def at_the_end_of_pushing(replica: Replica, comm: Transport) -> None:
+    replica.agreed = True
+    gossip = Gossip(algorithm="push_sum")
+    gossip.start(replica, comm)
+    pushed: PushSum = replica.state["gossip"]
+    pushed._mass, pushed._weight = 2 * replica.parameters, 2.0
+    gossip.finish(replica, comm)
+
+
 def while_it_is_tested(replica: Replica, comm: Transport) -> None:
     with LocalSGD().as_one(replica, comm):
         pytest.fail("nobody came to that")
@@ -71,8 +81,11 @@ def by_hand(replica: Replica, comm: Transport) -> None:
     become_mean(comm, replica.parameters)
 
 
+EXCHANGES = [at_the_end, at_the_end_of_pushing, while_it_is_tested, inside_a_site, by_hand]
+
+
 @pytest.mark.parametrize("messages", [0, 1])
-@pytest.mark.parametrize("exchange", [at_the_end, while_it_is_tested, inside_a_site, by_hand])
+@pytest.mark.parametrize("exchange", EXCHANGES)
 def test_parameters_are_what_they_were(exchange: Callable[[Replica, Transport], None], messages: int) -> None:
     model = nn.Linear(5, 3)
     replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1))

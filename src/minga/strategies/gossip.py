@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from minga.codecs.stream import Stream
-from minga.comm import Transport, become_mean
+from minga.comm import Transport, all_reduce_mean
 from minga.config import FieldError
 from minga.replica import Replica
 from minga.spec import describe
@@ -165,6 +165,7 @@ class Gossip(Strategy):
             gossip.settle(replica, comm)
         else:
             gossip.settle(replica)
-        if isinstance(gossip, PushSum):
-            gossip.give_up_weights(replica)
-        become_mean(comm, replica.parameters)
+        # With pushed weights, it is the mean of the masses that training has reached.
+        mean = self.contribution(replica).clone()
+        all_reduce_mean(comm, mean)
+        replica.parameters.copy_(mean)

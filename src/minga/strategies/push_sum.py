@@ -73,8 +73,3 @@ class PushSum(GossipInRounds):
         self._mass.add_(self._change)
         self._weight += self._change_of_weight
         torch.div(self._mass, self._weight, out=replica.parameters)
-
-    def give_up_weights(self, replica: Replica) -> None:
-        """Parameters become x itself, whose mean over all ranks is what training has reached."""
-        if self._mass is not None:
-            replica.parameters.copy_(self._mass)
