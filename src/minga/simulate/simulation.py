@@ -33,6 +33,7 @@ from minga.simulate.sizes import SizedOrder
 from minga.simulate.wiring import wires_of
 from minga.simulate.workplace import Workplace
 from minga.spec import describe
+from minga.torch_threads import torch_threads
 from minga.train import train
 from minga.trainee import Trainee, batch_of, build_trainee
 from minga.workload import Workload, load_workload
@@ -170,8 +171,14 @@ class Simulation:
             done.seconds, done.steps, done.bytes_sent = comm.now(), trainee.replica.step, recorder.traffic.bytes
             return done
 
+        # As many as a real rank would have: what is learnt is the same to the bit.
+        threads = experiment.cluster.threads if self._mode == "mathematics" else torch.get_num_threads()
         try:
-            with torch.random.fork_rng(devices=[]), listening(lambda work: world.work(self._profile.seconds(work))):
+            with (
+                torch.random.fork_rng(devices=[]),
+                torch_threads(threads),
+                listening(lambda work: world.work(self._profile.seconds(work))),
+            ):
                 return world.run(program)
         finally:
             for recorder in recorders:

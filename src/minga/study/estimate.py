@@ -24,6 +24,7 @@ from minga.experiment import Experiment
 from minga.spec import describe
 from minga.strategies import ParameterServer, Switch
 from minga.study.cells import Cell
+from minga.torch_threads import torch_threads
 from minga.workload import Workload, load_workload
 
 __all__ = ["Forecast"]
@@ -130,18 +131,15 @@ def _exchange_seconds(experiment: Experiment, known: _Workload) -> float:
 
 def _measure(workload: Workload, batch: int) -> float:
     """Seconds of forward and backward; a model that fails here is left to its run, which tells it better."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        model = workload.model()
-        samples = first_samples(workload.train, batch, torch.device("cpu"))
-        seconds = []
-        for _ in range(4):
-            began = time.perf_counter()
-            workload.loss(*workload.predict(model, samples)).backward()  # type: ignore[no-untyped-call]
-            seconds.append(time.perf_counter() - began)
-        return min(seconds[1:])
+        with torch_threads(1):
+            model = workload.model()
+            samples = first_samples(workload.train, batch, torch.device("cpu"))
+            seconds = []
+            for _ in range(4):
+                began = time.perf_counter()
+                workload.loss(*workload.predict(model, samples)).backward()  # type: ignore[no-untyped-call]
+                seconds.append(time.perf_counter() - began)
+            return min(seconds[1:])
     except Exception:
         return _UNKNOWN_STEP_SECONDS
-    finally:
-        torch.set_num_threads(threads)
