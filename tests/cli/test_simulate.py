@@ -171,6 +171,7 @@ def test_a_profile_is_measured_anew_for_another_file_and_for_one_that_has_change
     assert len(measured) == 3
 
 
+@pytest.mark.slow
 def test_what_was_probed_can_be_planned_for(minga: Minga, profile: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.toml"
     done = minga("probe", "--nodes", "3", "--out", str(cluster))

@@ -198,6 +198,7 @@ def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path, mo
     assert last_size(running) == 5  # the workers that lived there are back, too
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_and_one_that_has_lost_its_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_processes_equal_one_process_with_the_whole_batch(tmp_path: Path, alone:
     assert together.samples == alone.samples
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_on_processes(tmp_path: Path) -> None:
     first, again, other = (train(tmp_path, "ring", 3, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(model_of(first), model_of(again))
@@ -234,7 +235,7 @@ def tree_of(process: psutil.Process) -> list[psutil.Process]:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_when_the_launcher_ends(tmp_path: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "minga", "train", "digits", "--nodes", "3", "--strategy", "ps:mode=ssp"]
     launcher = subprocess.Popen([*command, "--epochs", "1000", "--runs", str(tmp_path)], stderr=subprocess.PIPE)

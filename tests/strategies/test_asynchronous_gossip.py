@@ -85,6 +85,7 @@ WORKLOAD = """
 """
 
 
+@pytest.mark.slow
 def test_a_slow_process_does_not_hold_the_others_up(tmp_path: Path) -> None:
     (tmp_path / "sleepy.py").write_text(textwrap.dedent(WORKLOAD))
 

@@ -75,6 +75,7 @@ workload = minga.Workload(name="mine", model=lambda: Model(4, 2), train=train, t
 """
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_remembered_the_study_goes_on_and_it_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BROKEN)
     (tmp_path / "broken").touch()
