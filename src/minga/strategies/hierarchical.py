@@ -97,7 +97,10 @@ class Hierarchical(Strategy):
         return ""
 
     def _site(self, comm: Transport) -> Transport:
-        return comm.group(next(site for site in neighbourhoods(comm, self.site_size) if comm.rank in site))
+        return comm.group(self._ranks_of_site(comm))
+
+    def _ranks_of_site(self, comm: Transport) -> list[int]:
+        return next(site for site in neighbourhoods(comm, self.site_size) if comm.rank in site)
 
     def _level_above(self, comm: Transport) -> Transport:
         """The first ranks of all sites; for the other ranks, nobody but themselves."""
@@ -165,7 +168,7 @@ class Hierarchical(Strategy):
                 replica.heard = self._with_own_site(replica, comm, of_ranks or [replica.step - 1] * comm.size)
 
     def _with_own_site(self, replica: Replica, comm: Transport, heard: Sequence[int]) -> list[int]:
-        own = next(site for site in neighbourhoods(comm, self.site_size) if comm.rank in site)
+        own = self._ranks_of_site(comm)
         return [replica.applied if rank in own else step for rank, step in enumerate(heard)]
 
     def _hand_on(self, replica: Replica, comm: Transport, told: list[int]) -> None:
