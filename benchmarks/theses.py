@@ -201,8 +201,8 @@ def part_of(name: str, options: argparse.Namespace) -> Part:
 
 
 def kept_rows(name: str, options: argparse.Namespace) -> KeptRows:
-    path = contest.SCRATCH / f"theses_{name}{'_quick' if options.quick else ''}.jsonl"
-    return KeptRows(path, fresh=options.fresh and not options.list)
+    folder = contest.SCRATCH if options.quick else harness.RESULTS
+    return KeptRows(folder / f"theses_{name}_runs.jsonl", fresh=options.fresh and not options.list)
 
 
 def save(name: str, part: Part, rows: Sequence[Row], options: argparse.Namespace) -> None:

@@ -7,7 +7,8 @@
     MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --four-nodes     # bytes of four nodes at 10 Mbit/s
     python benchmarks/time_to_accuracy.py --draw                          # only the figures, from the result file
 
-Rows of workloads and contestants that are not asked for stay in the result file as they are.
+Rows of workloads and contestants that are not asked for stay in the result file as they are. Every single run is kept in
+benchmarks/results/time_to_accuracy_runs.jsonl, so that seeds and repetitions can be added later.
 Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text/tinyshakespeare.txt. Linux, two cores.
 """
 
@@ -17,6 +18,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ def main() -> None:
     name = "four_nodes" if options.four_nodes else "time_to_accuracy"
     if not options.draw:
         contest.SCRATCH.mkdir(parents=True, exist_ok=True)
-        kept = Kept(contest.SCRATCH / f"{name}{'_quick' if options.quick else ''}.jsonl", fresh=options.fresh)
+        kept = Kept(folder / f"{name}_runs.jsonl", fresh=options.fresh)
         problems = [(contest.QUICK_PROBLEMS if options.quick else contest.PROBLEMS)[each] for each in options.workloads]
         if options.four_nodes:
             rows, note = four_nodes(options, problems, kept), FOUR_NODES_NOTE
@@ -190,7 +192,8 @@ def rows_of(options: argparse.Namespace, problems: Sequence[Problem], kept: Kept
                 pairs = [pair_of(cell, kept) for cell in cells if cell in kept]
                 pairs = [(mine, one) for mine, one in pairs if mine.curve or mine.died]
                 if pairs:
-                    contested.append(row_of(problem, bandwidth, name, pairs))
+                    reached = [part_of_what_two_reach(cell, kept) for cell in cells if cell in kept]
+                    contested.append(row_of(problem, bandwidth, name, pairs, reached))
                     ones += [one for _, one in pairs]
             if ones:
                 rows.append(row_of(problem, bandwidth, SINGLE, [(one, one) for one in ones]))
@@ -209,6 +212,18 @@ def pair_of(cell: Cell, kept: Kept) -> tuple[Outcome, Outcome]:
     return mine, one
 
 
+def part_of_what_two_reach(cell: Cell, kept: Kept) -> float | None:
+    """The speed-up over that of two nodes that exchange nothing, measured in the same round: what exchanging costs.
+
+    What two nodes reach at all changes from hour to hour on a machine whose caches and memory others use too.
+    """
+    nothing = replace(cell, contestant=NOTHING, bandwidth=FULL_BANDWIDTH, first_steps=False)
+    if cell not in kept or nothing not in kept or kept[cell][0].died:
+        return None
+    (mine, one), (theirs, beside) = pair_of(cell, kept), pair_of(nothing, kept)
+    return (one.seconds / mine.seconds) / (beside.seconds / theirs.seconds)
+
+
 HIDDEN = (
     "curve",
     "lowest",
@@ -223,7 +238,11 @@ HIDDEN = (
 
 
 def row_of(
-    problem: Problem, bandwidth: float, contestant: str, pairs: Sequence[tuple[Outcome, Outcome]]
+    problem: Problem,
+    bandwidth: float,
+    contestant: str,
+    pairs: Sequence[tuple[Outcome, Outcome]],
+    parts: Sequence[float | None] = (),
 ) -> dict[str, Any]:
     """Medians over seeds and repetitions; a contestant is compared with the one node that was measured beside it."""
     alive = [(mine, one) for mine, one in pairs if not mine.died]
@@ -239,6 +258,7 @@ def row_of(
         "speed-up": _median(speed_ups),
         "lowest": min(speed_ups, default=None),
         "highest": max(speed_ups, default=None),
+        "of what two reach": _median([part for part in parts if part is not None]),
         "accuracy": _median([mine.curve[-1][1] for mine, _ in alive]),
         "one node's accuracy": _median([one.curve[-1][1] for _, one in alive]),
         "points to one node": _median([100 * (mine.curve[-1][1] - one.curve[-1][1]) for mine, one in alive]),
