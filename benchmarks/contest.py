@@ -63,9 +63,9 @@ PROBLEMS = {
         name="shakespeare",
         title="Transformer on Shakespeare",
         function="shakespeare",
-        epochs=3,
-        total_batch=32,
-        evaluate_every=0.25,
+        epochs=4,
+        total_batch=64,
+        evaluate_every=0.5,
     ),
 }
 QUICK_PROBLEMS = {
