@@ -7,8 +7,8 @@
     MINGA_DATA=DIR python benchmarks/time_to_accuracy.py --four-nodes     # bytes of four nodes at 10 Mbit/s
     python benchmarks/time_to_accuracy.py --draw                          # only the figures, from the result file
 
-Rows of workloads and contestants that are not asked for stay in the result file as they are. Every single run is kept in
-benchmarks/results/time_to_accuracy_runs.jsonl, so that seeds and repetitions can be added later.
+Rows of workloads and contestants that are not asked for stay in the result file as they are. Every single run is kept
+in benchmarks/results/time_to_accuracy_runs.jsonl, so that seeds and repetitions can be added later.
 Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text/tinyshakespeare.txt. Linux, two cores.
 """
 
