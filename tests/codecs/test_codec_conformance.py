@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minga.codecs import CODECS, BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, Sign, TopK
+from minga.codecs import CODECS, BFloat16, Codec, Half, Int4, Int8, Plain, PowerSGD, RandomK, Sign, TopK
 from minga.testing import CodecConformance, FeedbackCodecConformance, UnbiasedCodecConformance
 
 
@@ -19,6 +19,8 @@ TestHalf = kit("half", Half())
 TestBFloat16 = kit("bfloat16", BFloat16())
 TestInt8 = kit("int8", Int8(), UnbiasedCodecConformance)
 TestInt8InSmallBlocks = kit("int8_small_blocks", Int8(block=8), UnbiasedCodecConformance)
+TestInt4 = kit("int4", Int4(), FeedbackCodecConformance)
+TestInt4RoundedAtRandom = kit("int4_random", Int4(rounding="stochastic", feedback=False), UnbiasedCodecConformance)
 TestInt8WithFeedback = kit("int8_feedback", Int8(rounding="nearest", feedback=True), FeedbackCodecConformance)
 TestSign = kit("sign", Sign(), FeedbackCodecConformance)
 TestSignInLargeBlocks = kit("sign_large_blocks", Sign(block=4096), FeedbackCodecConformance)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from minga import Cluster, Experiment, Training
-from minga.codecs import Int8, Plain, PowerSGD, Sign, Stream
+from minga.codecs import Codec, Int8, Plain, PowerSGD, Sign, Stream
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_ranks
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Pending, Transport
@@ -112,17 +112,21 @@ def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: st
 
 def ladder() -> list[Rung]:
     stream = Stream(((10,),))
+
+    def rung(codec: Codec, sent: int, hops: int, work: float, owed: float = 0.0) -> Rung:
+        return Rung(codec, stream, stream, bytes=sent, hops=hops, work_seconds=work, labour=1.0, owed=owed)
+
     return [
-        Rung(Plain(), stream, stream, bytes=1_600_000, hops=1, work_seconds=0.0005),
-        Rung(Int8(), stream, stream, bytes=400_000, hops=1, work_seconds=0.001),
-        Rung(Sign(), stream, stream, bytes=64_000, hops=1, work_seconds=0.001, fidelity=0.5),
-        Rung(PowerSGD(rank=4), stream, stream, bytes=60_000, hops=2, work_seconds=0.001, fidelity=0.6),
-        Rung(PowerSGD(rank=1), stream, stream, bytes=15_000, hops=2, work_seconds=0.0005, fidelity=0.3),
+        rung(Plain(), 1_600_000, 1, 0.0005),
+        rung(Int8(), 400_000, 1, 0.001),
+        rung(Sign(), 64_000, 1, 0.001, owed=1.0),
+        rung(PowerSGD(rank=4), 60_000, 2, 0.001, owed=0.7),
+        rung(PowerSGD(rank=1), 15_000, 2, 0.0005, owed=2.0),
     ]
 
 
-def on(megabits: float, *, step: float = 0.025, hop: float = 0.001, labour: float = 1.0) -> Conditions:
-    return Conditions(step, 8e-6 / megabits, hop, labour)
+def on(megabits: float, *, step: float = 0.025, hop: float = 0.001) -> Conditions:
+    return Conditions(step, 8e-6 / megabits, hop)
 
 
 def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
@@ -131,42 +135,57 @@ def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
     def chosen(conditions: Conditions, budget: float = 2.0, overhead: float = 0.05) -> int:
         return choose(rungs, conditions, budget, overhead)
 
-    assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [1, 3, 3, 4]
-    assert chosen(on(100_000), overhead=1.0) == 0, "where bytes cost nothing, what takes the least work"
+    assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [3, 3, 4, 4]
+    assert chosen(on(1000, step=1.0)) == 1, "where exchanges cost little, what leaves nothing out and costs least"
     assert chosen(on(0.01)) == 4, "none is quick enough: the quickest"
-    assert chosen(on(20, hop=0.02)) == 2, "fewer hops where hops are what counts"
-    rungs[3].fidelity, rungs[4].fidelity = 0.2, 0.1
-    assert chosen(on(20)) == 2, "what carries more, though it is larger"
-    assert rungs[2].age(on(20), 0.05) < rungs[3].age(on(20), 0.05)
+    assert chosen(on(100, hop=0.01)) == 2, "fewer hops where hops are what counts"
+    rungs[3].owed, rungs[4].owed = 4.0, 9.0
+    assert chosen(on(100)) == 2, "what leaves less out, though it is larger"
+    assert rungs[2].staleness(on(100), 0.05) < rungs[3].staleness(on(100), 0.05)
+    rungs[3].harm = 0.1
+    assert chosen(on(100)) == 3, "what leaves much out that is not missed"
+
+
+def test_exchanges_count_in_whole_steps() -> None:
+    whole = ladder()[0]  # 1.6 MB
+    quick, just_too_slow, slow = on(2000), on(500), on(240)
+    assert [round(whole.seconds(each) / each.step_seconds, 1) for each in (quick, just_too_slow, slow)] == [0.3, 1.1, 2.2]
+    free = 1.0
+    assert whole.staleness(quick, free) == 1, "one step is under way, and none waits"
+    assert whole.staleness(just_too_slow, free) == 2.5, "two are under way, and every second time one waits"
+    assert whole.staleness(slow, free) == 4
+    whole.owed = 1.0
+    assert whole.staleness(quick, free) == pytest.approx(2**0.5)
 
 
 def test_adaptive_changes_the_form_only_for_a_clearly_better_one() -> None:
     rungs = ladder()
-    conditions = on(20)
-    rungs[2].fidelity = rungs[3].fidelity = 0.6
+    conditions = on(100)
+    rungs[2].owed = rungs[3].owed = 0.7
     best = choose(rungs, conditions, 2.0, 0.05)
     other = 5 - best
     assert {best, other} == {2, 3}
     assert choose(rungs, conditions, 2.0, 0.05, current=other) == other
-    rungs[best].fidelity = 0.99
+    rungs[best].owed = 0.0
     assert choose(rungs, conditions, 2.0, 0.05, current=other) == best
 
 
 def test_adaptive_measures_what_could_be_better_and_nothing_else() -> None:
     rungs = ladder()
-    assert worth_measuring(rungs, on(20), 2.0, 0.05) == [2, 3, 4], "if it carried all, each would be the best"
+    assert worth_measuring(rungs, on(100), 2.0, 0.05) == [2, 3, 4], "if it owed half as much, each would be the best"
     assert worth_measuring(rungs, on(3), 2.0, 0.05) == [], "only one is quick enough"
     assert 0 not in worth_measuring(rungs, on(1000), 2.0, 0.05), "what leaves nothing out is known"
-    rungs[4].fidelity = 0.95
-    assert worth_measuring(rungs, on(20), 2.0, 0.05) == [4]
+    rungs[2].owed = rungs[4].owed = 9.0
+    assert worth_measuring(rungs, on(100), 2.0, 0.05) == [3], "what was found to owe much does not owe little now"
 
 
 def test_exchanges_are_spaced_out_by_what_they_cost() -> None:
     whole = ladder()[1]
     assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(2.6)
     assert whole.period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == pytest.approx(5.8), "packet by packet"
-    assert whole.period(Conditions(0.025, 0.0, 0.0, labour=2.0), overhead=0.04) == pytest.approx(3.6)
     assert whole.period(Conditions(10.0, 0.0, 0.0), overhead=0.04) == 1, "not more than one in a step"
+    whole.labour = 2.0
+    assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(3.6)
 
 
 def test_what_a_form_has_trouble_with_is_measured_too() -> None:
@@ -177,8 +196,8 @@ def test_what_a_form_has_trouble_with_is_measured_too() -> None:
     vectors = [same for _ in range(6)]
     fresh = [rung.measure(vector, first=True) for vector in vectors]
     in_a_row = [rung.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
-    assert in_a_row[-1] < 0.7 * fresh[-1], "what is left out again and again is the larger part in the end"
-    assert rung.measure(torch.zeros(600), first=True) == 1.0
+    assert in_a_row[-1] > 2 * fresh[-1], "what is left out again and again gathers"
+    assert rung.measure(torch.zeros(600), first=True) == 0.0
 
 
 def test_adaptive_goes_on_for_those_who_are_slower() -> None:

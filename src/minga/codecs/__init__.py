@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from minga.codecs.base import BiasedCodec, Codec
 from minga.codecs.half import BFloat16, Half
+from minga.codecs.int4 import Int4
 from minga.codecs.int8 import Int8
 from minga.codecs.plain import Plain
 from minga.codecs.power_sgd import PowerSGD
@@ -22,6 +23,7 @@ __all__ = [
     "BiasedCodec",
     "Codec",
     "Half",
+    "Int4",
     "Int8",
     "Plain",
     "PowerSGD",
@@ -36,6 +38,7 @@ CODECS: dict[str, Preset] = {
     "half": Preset(Half),
     "bfloat16": Preset(BFloat16),
     "int8": Preset(Int8),
+    "int4": Preset(Int4),
     "sign": Preset(Sign),
     "top_k": Preset(TopK),
     "random_k": Preset(RandomK),

@@ -11,7 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from minga.codecs import Codec, Half, Int8, Plain, PowerSGD, Sign
+from minga.codecs import Codec, Half, Int4, Int8, Plain, PowerSGD, Sign
+from minga.codecs.blocks import BlockCodec
 from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier, broadcast
 from minga.comm.collectives import direct, ring
 from minga.config import FieldError
@@ -30,14 +31,18 @@ _LADDER: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(rounding="nearest", feedback=True),
+    Int4(),
     Sign(),
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
 # The exchanges before which forms that might be the best are measured on what there is to send, some in a row: at
 # first, to find out what kind of movements there are, and seldom later on.
-_IN_A_ROW = 4
+_IN_A_ROW = 8
 _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
-_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.05
+_OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.08
+# What rounding to 8, 4 or 1 bits owes of Adam's movements is spread over all parameters like noise, and hardly did harm in
+# trials: signs in each step learnt as well as whole numbers. What thin matrices owe is whole directions.
+_HARM_OF_ROUNDING = 0.2
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
 # Work or steps that take no time at all, as in simulations without a time for them, would be infinitely cheap.
@@ -59,9 +64,9 @@ class Adaptive(Strategy):
     Every replica trains on; its movement since the last averaging is exchanged meanwhile, and when the mean is there
     it takes the movement's place (see `local_sgd` with overlap). The next exchange begins when the last has ended, so
     the period follows the network by itself, also when it changes. With each exchange the ranks tell each other how
-    long a step, a byte and encoding take, and choose the form of the next one: whole numbers, 16 bits, 8, 1, or
-    PowerSGD of some rank; of those that arrive within `budget` steps the one by which the others know soonest all that
-    a replica has learnt: small forms come more often, but leave something out, and how much is measured now and then.
+    long a step, a byte and encoding take, and choose the form of the next one: whole numbers, 16 bits, 8, 4, 1, or
+    PowerSGD of some rank; of those that arrive within `budget` steps the one with which replicas know most of each
+    other: small forms come more often, but leave something out, and how much is measured now and then.
     A peer that fails is missed at the next exchange.
     """
 
@@ -73,7 +78,7 @@ class Adaptive(Strategy):
 
     overhead: float | None = None
     """The part of computing time that exchanges may take from it; they are spaced out accordingly. By default 0.02, for
-    Adam and its relatives 0.05: they make steps of the same length however noisy gradients are, so their replicas part
+    Adam and its relatives 0.08: they make steps of the same length however noisy gradients are, so their replicas part
     sooner."""
 
     @property
@@ -127,7 +132,8 @@ class Adaptive(Strategy):
         trial.residual = None
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
-        return Rung(codec, stream, trial, sent, hops, work)
+        rounds = replica.optimizer_is_adaptive and isinstance(codec, BlockCodec)
+        return Rung(codec, stream, trial, sent, hops, work, harm=_HARM_OF_ROUNDING if rounds else 1.0)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update_alone()
@@ -147,7 +153,7 @@ class Adaptive(Strategy):
         pilot.begun(replica.step)
         told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds, pilot.labour)
         steps = [replica.step if rank == comm.rank else 0 for rank in range(comm.size)]
-        word = torch.tensor([*steps, *told, *pilot.fidelities()], dtype=torch.float64)
+        word = torch.tensor([*steps, *told, *pilot.owed()], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
@@ -163,14 +169,15 @@ class Adaptive(Strategy):
         pilot.pending.wait()
         pilot.pending, began = None, comm.now()
         pilot.movement.complete(replica.parameters)
-        pilot.worked(comm.now() - began)
+        decoding = comm.now() - began
         pilot.late[replica.step - pilot.began] += 1
         replica.heard = [int(step) for step in pilot.word[: comm.size].tolist()]
-        finished, step, byte, hop, labour, *fidelities = (pilot.word[comm.size :] / comm.size).tolist()
+        finished, step, byte, hop, labour, *owed = (pilot.word[comm.size :] / comm.size).tolist()
         pilot.all_finished = finished == 1.0
-        for rung, fidelity in zip(pilot.rungs, fidelities, strict=True):
-            rung.fidelity = fidelity
-        pilot.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop, labour), self.budget)
+        pilot.worked(decoding, labour)
+        for rung, left in zip(pilot.rungs, owed, strict=True):
+            rung.owed = left
+        pilot.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop), self.budget)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""
@@ -224,7 +231,9 @@ class _Pilot:
     measured: list[int] = field(default_factory=list)
     """Those of them that are being measured, some times in a row."""
     labour: float = 2.0
-    """How much longer the work of an exchange takes than it did when it was tried out."""
+    """How much longer the work of the last exchange took than it did when its form was tried out."""
+    laboured: Rung | None = None
+    """The form of that exchange."""
     period: float = 1.0
     """Fewest steps between the beginnings of two exchanges, on average."""
     began: int = 0
@@ -257,22 +266,27 @@ class _Pilot:
         self.began = step
         self.due = max(self.due + self.period, step + 1)
 
-    def worked(self, seconds: float) -> None:
-        """Decoding has taken `seconds`. Communication may be among it where more than two ranks add up on the way."""
-        ratio = (self.work_seconds + seconds) / self.rung.work_seconds
-        self.labour += (1 - _INERTIA) * (min(ratio, _MOST_LABOUR) - self.labour)
+    def worked(self, seconds: float, labour: float) -> None:
+        """Decoding has taken `seconds`. `labour`: of the exchange before this one, as all ranks have told it.
 
-    def fidelities(self) -> list[float]:
-        """How much of the movement under way each form would carry; measured now and then, as that takes time."""
+        Communication may be among it where more than two ranks add up on the way.
+        """
+        if self.laboured is not None:
+            self.laboured.labour += (1 - _INERTIA) * (labour - self.laboured.labour)
+        self.laboured = self.rung
+        self.labour = min((self.work_seconds + seconds) / self.rung.work_seconds, _MOST_LABOUR)
+
+    def owed(self) -> list[float]:
+        """How much each form would leave out of the movement under way; measured now and then, as that takes time."""
         moved, exchange = self.movement.mean, self.used.total()
         assert moved is not None
         begun = max((first for first in _FIRST_OF_ROW if first <= exchange), default=exchange + 1)
         if not begun <= exchange < begun + _IN_A_ROW:
-            return [rung.fidelity for rung in self.rungs]
+            return [rung.owed for rung in self.rungs]
         if exchange == begun:
             self.measured = self.worth_measuring
         return [
-            rung.measure(moved, first=exchange == begun) if index in self.measured else rung.fidelity
+            rung.measure(moved, first=exchange == begun) if index in self.measured else rung.owed
             for index, rung in enumerate(self.rungs)
         ]
 
