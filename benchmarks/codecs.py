@@ -22,6 +22,7 @@ SPECS = [
     "half",
     "int8",
     "int8:rounding=nearest",
+    "int4",
     "sign",
     "top_k",
     "top_k:selection=exact",

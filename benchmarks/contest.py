@@ -7,6 +7,7 @@ that have one core each. Evaluations on the way count for nobody: neither their 
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -216,6 +217,7 @@ class Kept:
 
     def keep(self, cell: Cell, outcome: Outcome, one_node: Outcome | None = None) -> None:
         entry = {
+            "revision": _revision(),
             "cell": asdict(cell),
             "outcome": asdict(outcome),
             "one_node": asdict(one_node) if one_node is not None else None,
@@ -227,6 +229,14 @@ class Kept:
     def _take(self, entry: Mapping[str, Any]) -> None:
         beside = entry["one_node"]
         self._found[json.dumps(entry["cell"])] = (Outcome(**entry["outcome"]), Outcome(**beside) if beside else None)
+
+
+def _revision() -> str:
+    """Of the code, so that a kept run can be told from one of today."""
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or "unknown"
 
 
 def _key(cell: Cell) -> str:
