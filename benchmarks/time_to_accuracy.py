@@ -9,8 +9,8 @@
 
 Rows of workloads and contestants that are not asked for stay in the result file as they are. Every single run is kept
 in benchmarks/results/time_to_accuracy_runs.jsonl, so that seeds and repetitions can be added later.
-Each has the revision of the code that it was made with, but is used again whatever that is: after a change of a strategy,
-begin anew with --fresh.
+Each has the revision of the code that it was made with, but is used again whatever that is: after a change of a
+strategy, begin anew with --fresh.
 Data sets: Fashion-MNIST and tiny Shakespeare, in DIR/fashion-mnist and DIR/text/tinyshakespeare.txt. Linux, two cores.
 """
 

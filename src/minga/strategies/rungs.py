@@ -42,7 +42,7 @@ class Rung:
     work_seconds: float
     """Encoding and decoding, with a core to itself."""
     labour: float = 2.0
-    """How much longer that takes in the middle of training, as the ranks have found it: caches are full of the model."""
+    """How much longer that takes in the middle of training, where caches are full of the model; as the ranks found."""
     harm: float = 1.0
     """How much of what is owed is missed, compared with movements that were not exchanged yet."""
     owed: float = _UNKNOWN
@@ -148,9 +148,7 @@ def worth_measuring(rungs: Sequence[Rung], conditions: Conditions, budget: float
         return rung.staleness(conditions, overhead, owed=0.0 if rung.owed == _UNKNOWN else rung.owed / 2)
 
     return [
-        index
-        for index in fitting
-        if not rungs[index].codec.faithful and _CLEARLY * hopeful(rungs[index]) < freshest
+        index for index in fitting if not rungs[index].codec.faithful and _CLEARLY * hopeful(rungs[index]) < freshest
     ]
 
 
