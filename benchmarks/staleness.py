@@ -1,9 +1,9 @@
 """What being late costs: accuracy of two replicas that exchange at fixed steps, in several forms, against one node.
 
-    MINGA_DATA=DIR python benchmarks/staleness.py                # about eight minutes; seconds don't count
+    MINGA_DATA=DIR python benchmarks/staleness.py                # about ten minutes; seconds don't count
     MINGA_DATA=DIR python benchmarks/staleness.py --quick        # does it all work? nothing is saved
 
-What `adaptive` takes for staleness (minga/strategies/rungs.py) follows from this table. Data: tiny Shakespeare.
+This is what `adaptive` keeps small as staleness (minga/strategies/rungs.py). Data: tiny Shakespeare.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ _LADDER: tuple[Codec, ...] = (
 _IN_A_ROW = 8
 _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
 _OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.08
-# What rounding to 8, 4 or 1 bits owes of Adam's movements is spread over all parameters like noise, and hardly did harm
-# in trials: signs in each step learnt nearly as well as whole numbers (benchmarks/staleness.py). What thin matrices owe
-# is whole directions.
+# What rounding to 8, 4 or 1 bits owes of Adam's movements is spread over all parameters like noise, and did little harm
+# in trials, for how much it is; docs/slow-networks.md has the numbers, which are few. What thin matrices owe is whole
+# directions.
 _HARM_OF_ROUNDING = 0.2
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3

@@ -98,8 +98,8 @@ class Rung:
         """How many of its last steps a replica computes with while the others don't know of them, on average.
 
         Those since the last exchange began, and those of the exchange under way, before whose end the next one can't
-        begin. What a form leaves out points elsewhere, so their squares add up. In trials with Adam the accuracy that
-        was lost grew with the square of this.
+        begin. What a form leaves out points elsewhere, so their squares add up. In trials with Adam accuracy fell with
+        it (benchmarks/staleness.py).
         """
         late = self.late(conditions)
         period = max(self.period(conditions, overhead), late)
