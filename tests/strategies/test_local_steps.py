@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from minga import Cluster, Experiment, Training
-from minga.codecs import Codec, Int8, Plain, PowerSGD, Sign, Stream
+from minga.codecs import Codec, Int4, Int8, Plain, PowerSGD, Sign, Stream
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_ranks
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Pending, Transport
 from minga.errors import UsageError
 from minga.measure.recorder import Recorder
 from minga.replica import Replica
-from minga.spec import parse
+from minga.spec import describe, parse
 from minga.strategies import Adaptive, LocalSGD, Strategy
 from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
 from minga.testing import train_in_threads
@@ -199,6 +199,27 @@ def test_what_a_form_has_trouble_with_is_measured_too() -> None:
     in_a_row = [rung.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
     assert in_a_row[-1] > 2 * fresh[-1], "what is left out again and again gathers"
     assert rung.measure(torch.zeros(600), first=True) == 0.0
+
+
+@pytest.mark.parametrize(("optimizer", "harm"), [(torch.optim.Adam, 0.2), (torch.optim.SGD, 1.0)])
+def test_what_rounding_owes_is_missed_less_with_adam(optimizer: Any, harm: float) -> None:
+    workload = blobs(optimizer=lambda parameters: optimizer(parameters, lr=0.01))
+    experiment = Experiment(workload="blobs", strategy=Adaptive(), cluster=Cluster(nodes=2), training=Training(steps=4))
+    rungs = train_in_threads(experiment, workload)[0].state["adaptive"].rungs
+    assert {rung.harm for rung in rungs if isinstance(rung.codec, Int8 | Int4 | Sign)} == {harm}
+    assert {rung.harm for rung in rungs if isinstance(rung.codec, Plain | PowerSGD)} == {1.0}
+
+
+def test_how_long_a_form_takes_is_learnt_of_that_form_alone() -> None:
+    experiment = Experiment(
+        workload="blobs", strategy=Adaptive(), cluster=Cluster(nodes=2), training=Training(steps=40, evaluate_every=0)
+    )
+    pilots = [replica.state["adaptive"] for replica in train_in_threads(experiment, blobs())]
+    learnt = [[rung.labour for rung in pilot.rungs] for pilot in pilots]
+    assert learnt[0] == learnt[1], "all ranks must know the same, to choose the same"
+    unlearnt = Rung(Plain(), Stream(((1,),)), Stream(((1,),)), bytes=1, hops=1, work_seconds=1).labour
+    changed = {describe(rung.codec) for rung in pilots[0].rungs if rung.labour != unlearnt}
+    assert changed and changed <= set(pilots[0].used)
 
 
 def test_adaptive_goes_on_for_those_who_are_slower() -> None:
