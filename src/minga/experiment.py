@@ -30,7 +30,17 @@ from minga.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, Single, Strategy
 from minga.toml_files import load_config
 
-__all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
+__all__ = [
+    "Checkpoints",
+    "Cluster",
+    "Experiment",
+    "Measuring",
+    "Training",
+    "load",
+    "with_codec",
+    "with_overrides",
+    "without_start",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +132,10 @@ class Training(Config):
 
     seed: int = 0
     """Decides initial parameters, the order of the data, dropout."""
+
+    start_from: str | None = None
+    """A run's directory or a safetensors file: begin with its weights instead of random ones. The optimizer, the
+    schedule and the order of the data begin anew."""
 
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes (BatchNorm may need that)."""
@@ -367,6 +381,11 @@ def _table(config: Config) -> dict[str, Any]:
 def load(path: Path) -> Experiment:
     """Read an experiment from a TOML file; errors name the place in it."""
     return load_config(Experiment, path)
+
+
+def without_start(experiment: Experiment) -> Experiment:
+    """For who gets weights from others or from a checkpoint: what the run began with may lie elsewhere, or be gone."""
+    return dataclasses.replace(experiment, training=dataclasses.replace(experiment.training, start_from=None))
 
 
 def with_codec(experiment: Experiment, codec: str | None) -> Experiment:

@@ -101,5 +101,5 @@ def test_what_is_no_finished_run_is_told(run: Path, tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_any_more_is_told(run: Path, tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "tinyshakespeare.txt").write_text("fewer letters. " * 200)
-    with pytest.raises(RunError, match="does not fit the model that shakespeare has now"):
+    with pytest.raises(RunError, match="can't be used with the model that shakespeare has now"):
         load_trained(run, data=str(tmp_path))

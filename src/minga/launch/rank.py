@@ -21,7 +21,7 @@ from minga.checkpoints.resume import Resumption
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
-from minga.experiment import Experiment, load
+from minga.experiment import Experiment, load, without_start
 from minga.launch.elastic import Seat, train_through_changes
 from minga.launch.hosting import coordinator_file
 from minga.launch.meeting import join_meeting
@@ -108,8 +108,13 @@ class _Rank:
     def build(self) -> None:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
+            begun = self._joined or self._arguments.get("resume")
             self._trainee = build_trainee(
-                self._experiment, workload, self._rank, self._recorder.spans, reads=not self._serves
+                without_start(self._experiment) if begun else self._experiment,
+                workload,
+                self._rank,
+                self._recorder.spans,
+                reads=not self._serves,
             )
             if self._experiment.checkpoints.enabled:
                 self._keeper = self._keep(self._trainee)
