@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from minga import Checkpoints, Cluster, Experiment, Training, run
+from minga import Cluster, Experiment, Training, run
 from minga.errors import ConfigError
-from minga.experiment import load
+from minga.experiment import Checkpoints, load
 from minga.run_directory import save_model
 from minga.runner import go_on
 from minga.testing import train_in_threads

@@ -161,7 +161,7 @@ def test_correct_is_one_where_the_largest_output_is_at_the_target() -> None:
 
 
 def test_correct_of_one_output_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"one output for each sample \(4, 1\)"):
+    with pytest.raises(WorkloadError, match=r"of one output for each sample \(4 x 1\)"):
         correct(torch.zeros(4, 1), torch.zeros(4))
 
 

@@ -30,17 +30,7 @@ from minga.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, Single, Strategy
 from minga.toml_files import load_config
 
-__all__ = [
-    "Checkpoints",
-    "Cluster",
-    "Experiment",
-    "Measuring",
-    "Training",
-    "load",
-    "with_codec",
-    "with_overrides",
-    "without_start",
-]
+__all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,11 +371,6 @@ def _table(config: Config) -> dict[str, Any]:
 def load(path: Path) -> Experiment:
     """Read an experiment from a TOML file; errors name the place in it."""
     return load_config(Experiment, path)
-
-
-def without_start(experiment: Experiment) -> Experiment:
-    """For who gets weights from others or from a checkpoint: what the run began with may lie elsewhere, or be gone."""
-    return dataclasses.replace(experiment, training=dataclasses.replace(experiment.training, start_from=None))
 
 
 def with_codec(experiment: Experiment, codec: str | None) -> Experiment:

@@ -29,9 +29,9 @@ __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 for each sample whose largest output is at the target class, 0 for the others."""
-    if outputs.dim() > 1 and outputs.shape[-1] == 1:
+    if outputs.dim() == 2 and outputs.shape[1] == 1:
         raise WorkloadError(
-            f"of one output for each sample ({tuple(outputs.shape)}) none is the largest, so accuracy means nothing; "
+            f"of one output for each sample ({len(outputs)} x 1) none is the largest, so accuracy means nothing; "
             "give the workload other metrics, such as metrics={'F1': F1()} from minga.evaluate, or two outputs"
         )
     return (outputs.argmax(dim=-1) == targets).double()
