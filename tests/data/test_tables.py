@@ -30,6 +30,13 @@ def test_rows_of_another_length_do_not_decide_what_a_column_is(tmp_path: Path) -
     assert problems(reader) == {2: "it has 2 fields instead of 3", 3: "it has 4 fields instead of 3"}
 
 
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_what_stands_between_columns_is_seen_in_the_first_line(tmp_path: Path, separator: str) -> None:
+    lines = ["a,b,y", "1,2.5,no", "3,4,yes"]
+    reader = table(tmp_path / "x.csv", "\n".join(line.replace(",", separator) for line in lines))
+    assert reader.facts["columns"] == ["a", "b"] and reader.classes == ["no", "yes"]
+
+
 def with_a_slip(rows: int, *, column: int) -> str:
     """The last row has a word in one of the columns a and y."""
     lines = [[str(index), str(index % 3)] for index in range(rows)]

@@ -17,6 +17,8 @@ from minga.errors import DataError
 __all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+_OTHER_SEPARATORS = ";\t|"
+"""What programs write where the comma is part of numbers, or the ending is not told."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -47,6 +49,9 @@ class _CsvRows:
         self._path = path
         self._separator = "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         header = next(self._lines(), None)
+        if header and len(header) == 1 and (other := max(_OTHER_SEPARATORS, key=header[0].count)) in header[0]:
+            self._separator = other
+            header = next(self._lines(), None)
         if not header:
             raise DataError(f"{path} is empty; its first line should name the columns")
         self.columns = [name.strip() for name in header]
