@@ -23,6 +23,7 @@ OPTIMIZERS = {
     "sgd": (lambda: keras.optimizers.SGD(0.1), 1e-4),
     "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), 1e-4),
     "nesterov": (lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True), 1e-4),
+    "nesterov without momentum": (lambda: keras.optimizers.SGD(0.1, nesterov=True), 1e-4),
     "adam": (lambda: keras.optimizers.Adam(0.01), 2e-4),
     "amsgrad": (lambda: keras.optimizers.Adam(0.01, amsgrad=True), 2e-4),
     "adam with decay": (lambda: keras.optimizers.Adam(0.01, weight_decay=0.1), 2e-4),
@@ -41,7 +42,7 @@ def test_translated_optimizers_move_weights_as_keras_does(name: str) -> None:
     make, tolerance = OPTIMIZERS[name]
     theirs, ours = make(), torch.nn.Parameter(torch.linspace(-1, 1, 20))
     variable = keras.Variable(ours.detach().clone())
-    optimizer = translate(theirs)([ours])
+    optimizer = translate(theirs, float(theirs.learning_rate))([ours])
     generator = torch.Generator().manual_seed(0)
     begun = ours.detach().clone()
     for _ in range(10):
@@ -61,7 +62,19 @@ def test_schedules_follow_progress() -> None:
     assert rate == pytest.approx(0.2) and factor is not None
     assert factor(0.0) == pytest.approx(0.0) and factor(0.1) == pytest.approx(0.5) and factor(0.2) == pytest.approx(1)
     assert factor(0.6) == pytest.approx(0.5, abs=1e-4) and factor(1.0) == pytest.approx(0.0, abs=1e-4)
-    assert learning_rate_of(keras.optimizers.SGD(0.3)) == (pytest.approx(0.3), None)
+    assert learning_rate_of(keras.optimizers.SGD(0.3), steps=100) == (pytest.approx(0.3), None)
+
+
+def test_rates_are_those_of_the_schedule_at_each_step() -> None:
+    """The warm-up lasts for half of 4000 steps, so its end is the highest rate only if all of them are looked at."""
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, decay_steps=2000, warmup_target=0.2, warmup_steps=2000)
+    workload = minga.keras.workload(
+        lambda: own(optimizer=keras.optimizers.SGD(schedule)), train=(PICTURES, LABELS), batch=4, epochs=250
+    )
+    (group,) = workload.optimizer([torch.nn.Parameter(torch.zeros(1))]).param_groups
+    assert workload.schedule is not None
+    for step in (0, 500, 2000, 3000, 4000):
+        assert group["lr"] * workload.schedule(step / 4000) == pytest.approx(float(schedule(step)), abs=1e-6)
 
 
 FILE = """

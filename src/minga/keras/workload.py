@@ -56,6 +56,8 @@ def workload(
             f"the model {sample.name!r} has {len(outputs)} outputs, and minga translates models with one; write a "
             "minga.Workload whose predict(model, batch) joins them"
         )
+    # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
+    rate, schedule = learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))
     return Workload(
         name=name or sample.name,
         model=maker,
@@ -63,10 +65,9 @@ def workload(
         test=None if test is None else as_dataset("test", test),
         loss=_loss,
         predict=_predict,
-        optimizer=translate_optimizer(sample.optimizer),
+        optimizer=translate_optimizer(sample.optimizer, rate),
         metrics=translate_metrics(sample, outputs, targets),
-        # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
-        schedule=learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))[1],
+        schedule=schedule,
         batch=batch,
         epochs=epochs,
     )
