@@ -128,8 +128,9 @@ def test_models_of_many_kinds() -> None:
     expected = model.dense(left) + model.dense(left + 1)
     errors = (expected.squeeze(1) - torch.from_numpy(left.sum(1))).detach()
     assert workload.loss(outputs, targets).item() == pytest.approx(float((errors**2).mean()), rel=1e-5)
-    assert workload.metrics["square"](outputs, targets).tolist() == pytest.approx((errors**2).tolist(), rel=1e-4)
-    assert workload.metrics["mae"](outputs, targets).tolist() == pytest.approx(errors.abs().tolist(), rel=1e-4)
+    values = {name: metric.value(metric.state(outputs, targets)) for name, metric in workload.all_metrics.items()}
+    told = {"mae": float(errors.abs().mean()), "square": float((errors**2).mean())}
+    assert values == pytest.approx(told, rel=1e-4)
 
 
 def own(**compile_options: Any) -> Any:
@@ -226,10 +227,29 @@ except minga.errors.ConfigError as error:
     assert "'jax'" in done.stdout and "KERAS_BACKEND=torch" in done.stdout, done.stderr
 
 
-def test_metrics_have_one_value_for_each_sample() -> None:
+def test_metrics_count_hits_and_samples() -> None:
     workload = minga.keras.workload(normalised, train=(PICTURES, LABELS))
     model = workload.model().eval()
     outputs, targets = workload.predict(model, (torch.from_numpy(PICTURES).float(), torch.from_numpy(LABELS)))
-    values = workload.metrics["accuracy"](outputs, targets)
-    assert values.shape == (64,) and set(values.tolist()) <= {0.0, 1.0}
+    hits = int((outputs.argmax(dim=1) == targets).sum())
+    assert workload.all_metrics["accuracy"].state(outputs, targets).tolist() == [hits, 64]
     assert math.isfinite(workload.loss(outputs, targets).item())
+
+
+def test_which_way_is_better_is_what_keras_says_or_else_the_name() -> None:
+    def own_error(targets: Any, outputs: Any) -> Any:
+        return keras.ops.mean(keras.ops.abs(targets - outputs), axis=-1)
+
+    lower = ["mape", "msle", "hinge", keras.losses.kl_divergence, keras.losses.log_cosh, own_error]
+    lower.append(keras.metrics.FalsePositives(name="false_positives"))
+    higher = ["accuracy", "cosine_similarity", keras.metrics.F1Score(average="macro", name="f1")]
+
+    def make() -> Any:
+        model = own()
+        model.compile("sgd", "mse", metrics=[*lower, *higher])
+        return model
+
+    workload = minga.keras.workload(make, train=(PICTURES, numpy.eye(3)[LABELS]))
+    assert list(workload.metrics)[-3:] == ["accuracy", "cosine_similarity", "f1"]
+    named = ["loss", "mape", "msle", "hinge", "kl_divergence", "log_cosh", "own_error", "false_positives"]
+    assert workload.lower_is_better == named
