@@ -164,9 +164,25 @@ class PerClass(Largest):
         return keras.ops.ones(3) * self.seen
 
 
+def batch_mean(targets: Any, outputs: Any) -> Any:
+    return keras.ops.mean(outputs)
+
+
 class OwnStep(keras.Sequential):
     def train_step(self, data: Any) -> Any:
         raise NotImplementedError
+
+
+class OwnLoss(keras.Sequential):
+    def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+
+def constrained() -> Any:
+    model = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(3, name="last", kernel_constraint=keras.constraints.NonNeg()))
+    model.compile("sgd", "mse")
+    return model
 
 
 def own_step() -> Any:
@@ -184,8 +200,11 @@ def own_step() -> Any:
         (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
         (lambda: own(metrics=["AUC"]), "does not fit outputs of shape"),
         (lambda: own(metrics=[Largest()]), "can't be added up over nodes"),
+        (lambda: own(metrics=[batch_mean]), r"'batch_mean' .* one value for each sample"),
+        (lambda: own(metrics=[keras.losses.SparseCategoricalCrossentropy()]), "reduction='none'"),
         (lambda: own(loss="sparse_categorical_crossentropy", metrics=[PerClass()]), "gives 3 numbers"),
         (lambda: own(loss=keras.losses.MeanSquaredError(reduction="sum")), "sum_over_batch_size"),
+        (constrained, "last/kernel has the constraint NonNeg"),
         (own_step, "train_step"),
         (lambda: 3, r"not a keras\.Model"),
     ],
@@ -193,6 +212,24 @@ def own_step() -> Any:
 def test_what_can_not_be_translated_is_said(make: Any, words: str) -> None:
     with pytest.raises(MingaError, match=words):
         minga.keras.workload(make, train=(PICTURES, LABELS))
+
+
+def test_models_that_keras_copies_as_another_class_are_refused() -> None:
+    model = OwnLoss([keras.Input((4, 4, 2)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    with pytest.raises(MingaError, match=r"is a OwnLoss, .* give a function that makes it"):
+        minga.keras.workload(model, train=(PICTURES, LABELS))
+
+
+def test_copies_have_the_weight_of_the_loss() -> None:
+    whole, half = own(loss="mse"), own(loss="mse", loss_weights=0.5)
+    half.set_weights(whole.get_weights())
+    batch = (torch.from_numpy(PICTURES).float(), torch.eye(3)[LABELS])
+    losses = []
+    for model in (whole, half):
+        workload = minga.keras.workload(model, train=batch)
+        losses.append(workload.loss(*workload.predict(workload.model(), batch)).item())
+    assert losses[1] == pytest.approx(losses[0] / 2)
 
 
 def test_wrong_data_is_said(tmp_path: Path) -> None:
