@@ -21,7 +21,7 @@ from minga.errors import WorkloadError
 from minga.evaluate.evaluation import evaluate
 from minga.evaluate.findings import Findings
 from minga.experiment import Experiment, Training
-from minga.keras_parts import part_seeds
+from minga.keras_parts import part_seeds, register_variables
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
@@ -149,7 +149,9 @@ def build_trainee(
     if experiment.cluster.device == "cuda":
         device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.manual_seed(settings.seed)
-    model = workload.model().to(device)
+    model = workload.model()
+    register_variables(model)
+    model = model.to(device)
     if settings.start_from is not None:
         take_weights(model, Path(settings.start_from))
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
