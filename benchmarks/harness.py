@@ -82,10 +82,13 @@ def save(name: str, rows: Sequence[Mapping[str, Any]], note: str, script: str | 
 def show(rows: Sequence[Mapping[str, Any]], note: str) -> None:
     """Print the table."""
     table = Table(title=note, title_style="dim")
-    for column in rows[0]:
-        table.add_column(column, justify="right" if isinstance(rows[0][column], int | float) else "left")
+    columns = list(dict.fromkeys(column for row in rows for column in row))  # some rows may have more than others
+    for column in columns:
+        numbers = all(isinstance(row.get(column, 0), int | float) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left")
     for row in rows:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+        values = (row.get(column, "-") for column in columns)
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in values))
     Console().print(table)
 
 

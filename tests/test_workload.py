@@ -160,6 +160,11 @@ def test_correct_is_one_where_the_largest_output_is_at_the_target() -> None:
     assert correct(outputs, torch.tensor([1, 1, 1])).tolist() == [1.0, 0.0, 1.0]
 
 
+def test_correct_of_one_output_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"of one output for each sample \(4 x 1\)"):
+        correct(torch.zeros(4, 1), torch.zeros(4))
+
+
 def test_correct_sums_exactly_over_many_samples() -> None:
     assert correct(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)).dtype == torch.float64
 
@@ -212,6 +217,10 @@ def test_a_workload_does_not_change() -> None:
         ("further_tests=[FurtherTest(data=[], metrics={'F1': F1()})]", r"a further test \(F1\) needs samples"),
         ("test=None, further_tests=[FurtherTest(data=data, metrics={'F1': F1()})]", "and a test beside it"),
         ("test_batch=0", "mine.test_batch should be at least 1, not 0"),
+        ("metrics=['accuracy']", r"mine\.metrics should be a dict of names and metrics, not \['accuracy'\]"),
+        ("metrics={'F1': F1}", r"the metric 'F1' is a class; make one of it: F1\(\)"),
+        ("metrics={'acc': 'accuracy'}", r"the metric 'acc' should be one of minga\.evaluate .* not 'accuracy'"),
+        ("model=torch.nn.Linear(4, 2)", r"mine\.model is a Linear.* give model=lambda: Linear\(\)"),
     ],
 )
 def test_metrics_that_make_no_sense_are_told(tmp_path: Path, changed: str, says: str) -> None:
@@ -222,8 +231,8 @@ def test_metrics_that_make_no_sense_are_told(tmp_path: Path, changed: str, says:
         "from minga import FurtherTest, Workload\n"
         "from minga.evaluate import F1, ConfusionMatrix\n"
         "data = TensorDataset(torch.randn(8, 4), torch.arange(8) % 2)\n"
-        f"settings = dict(test=data) | dict({changed})\n"
-        "workload = Workload(name='mine', model=lambda: torch.nn.Linear(4, 2), train=data, **settings)\n"
+        f"settings = dict(test=data, model=lambda: torch.nn.Linear(4, 2)) | dict({changed})\n"
+        "workload = Workload(name='mine', train=data, **settings)\n"
     )
     with pytest.raises(MingaError, match=says):
         load_workload(str(file), None)

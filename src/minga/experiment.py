@@ -123,6 +123,10 @@ class Training(Config):
     seed: int = 0
     """Decides initial parameters, the order of the data, dropout."""
 
+    start_from: str | None = None
+    """A run's directory or a safetensors file: begin with its weights instead of random ones. The optimizer, the
+    schedule and the order of the data begin anew."""
+
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes (BatchNorm may need that)."""
 

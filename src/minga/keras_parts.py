@@ -8,6 +8,7 @@ every layer around its own, so that `state_dict()` has it several times.
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
 from typing import Any
@@ -16,7 +17,16 @@ from torch import Tensor, nn
 
 from minga.errors import ConfigError
 
-__all__ = ["import_keras", "is_keras_model", "is_seed", "named_variables", "part_seeds", "prefer_torch", "statistics"]
+__all__ = [
+    "import_keras",
+    "is_keras_model",
+    "is_seed",
+    "named_variables",
+    "part_seeds",
+    "prefer_torch",
+    "register_variables",
+    "statistics",
+]
 
 # Keras draws with seed + number of the draw, so seeds of ranks must lie further apart than a run has draws.
 _BETWEEN_SEEDS = 1_000_003_009
@@ -54,10 +64,31 @@ def is_keras_model(thing: object) -> bool:
 
 
 def named_variables(model: nn.Module) -> dict[str, Tensor] | None:
-    """All variables of a Keras model by their path, each once; None for other models."""
+    """All variables of a Keras model by their path, each once; None for other models.
+
+    Layers of two inner models may have the same path: from the second on, a number goes before it.
+    """
     if not is_keras_model(model):
         return None
-    return {variable.path: variable.value for variable in model.variables}  # type: ignore[union-attr]
+    named: dict[str, Tensor] = {}
+    for variable in _variables(model):
+        name, numbers = variable.path, itertools.count(2)
+        while name in named:
+            name = f"{next(numbers)}/{variable.path}"
+        named[name] = variable.value
+    return named
+
+
+def register_variables(model: nn.Module) -> None:
+    """Have torch know all variables of a Keras model: Keras registers them by path, the last of each alone."""
+    named = named_variables(model)
+    if named is not None and len(named) > len({variable.path for variable in _variables(model)}):
+        model._torch_params = nn.ParameterDict(named)
+
+
+def _variables(model: Any) -> list[Any]:
+    # A generator that two layers share is listed twice.
+    return list({id(variable): variable for variable in model.variables}.values())
 
 
 def is_seed(name: str) -> bool:

@@ -28,6 +28,7 @@ from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
 from minga.experiment import load
 from minga.journal import Journal, metering_of
+from minga.keras_parts import register_variables
 from minga.launch.environment import connect, surroundings
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
@@ -114,6 +115,7 @@ class OwnLoop:
             raise WorkloadError(
                 "this strategy changes the number of workers on the way: use num_workers=0 in the loader"
             )
+        register_variables(model)
         replica = self._replica = Replica(model, optimizer, spans=self._recorder.spans, keep_optimizer=True)
         replica.rank = self.rank
         optimizer.register_step_pre_hook(self._refuse_double_step)

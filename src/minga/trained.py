@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from minga.errors import ConfigError, RunError
 from minga.experiment import Experiment, load
+from minga.weights import take_weights, weights_file
 from minga.workload import Workload, load_workload
 
 __all__ = ["Trained", "load_trained"]
@@ -35,18 +34,14 @@ def load_trained(run: Path, *, data: str | None = None) -> Trained:
     if not (run / "experiment.toml").is_file():
         raise ConfigError(f"{run} is no directory of a run: it has no experiment.toml")
     experiment = load(run / "experiment.toml")
-    path = run / "model.safetensors"
-    if not path.is_file():
-        raise ConfigError(f"{run} has no model.safetensors: it is not finished (minga train --resume {run} goes on)")
+    weights_file(run)  # for its errors, before data are read
     workload = load_workload(experiment.workload, data if data is not None else experiment.data)
     model = workload.model()
     try:
-        model.load_state_dict(load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path} can't be read: {error}") from None
-    except RuntimeError as error:  # names or shapes that don't fit
+        take_weights(model, run)
+    except ConfigError as error:
         raise RunError(
-            f"{path} does not fit the model that {experiment.workload} has now; was its file or its data changed? "
-            f"{str(error).splitlines()[-1].strip()}"
+            f"{run} can't be used with the model that {experiment.workload} has now; was its file or its data changed? "
+            f"{error}"
         ) from None
     return Trained(experiment, workload, model.eval())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +21,11 @@ from minga.errors import WorkloadError
 from minga.evaluate.evaluation import evaluate
 from minga.evaluate.findings import Findings
 from minga.experiment import Experiment, Training
-from minga.keras_parts import part_seeds
+from minga.keras_parts import part_seeds, register_variables
 from minga.ledger import Period
 from minga.measure.spans import NO_SPANS, Spans
 from minga.replica import Replica, trainable
+from minga.weights import take_weights
 from minga.workload import Workload
 
 __all__ = ["Beginning", "Trainee", "batch_of", "build_trainee"]
@@ -138,7 +140,7 @@ def build_trainee(
     make_replica: Callable[..., Replica] = Replica,
     reads: bool = True,
 ) -> Trainee:
-    """The model of one rank, from the experiment's seed; afterwards each rank draws its own random numbers.
+    """The model of one rank, from the experiment's seed or a file; afterwards each rank draws its own random numbers.
 
     `reads`: whether it will need samples, which servers don't.
     """
@@ -147,7 +149,11 @@ def build_trainee(
     if experiment.cluster.device == "cuda":
         device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.manual_seed(settings.seed)
-    model = workload.model().to(device)
+    model = workload.model()
+    register_variables(model)
+    model = model.to(device)
+    if settings.start_from is not None:
+        take_weights(model, Path(settings.start_from))
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
     nodes = experiment.cluster.nodes
     batch = batch_of(experiment, workload.batch)

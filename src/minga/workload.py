@@ -29,6 +29,11 @@ __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
 def correct(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 for each sample whose largest output is at the target class, 0 for the others."""
+    if outputs.dim() == 2 and outputs.shape[1] == 1:
+        raise WorkloadError(
+            f"of one output for each sample ({len(outputs)} x 1) none is the largest, so accuracy means nothing; "
+            "give the workload other metrics, such as metrics={'F1': F1()} from minga.evaluate, or two outputs"
+        )
     return (outputs.argmax(dim=-1) == targets).double()
 
 
@@ -166,6 +171,7 @@ def load_workload(reference: str, data: str | None) -> Workload:
 
 
 def _check(workload: Workload) -> None:
+    _check_kinds(workload)
     for name in ("train", "test"):
         dataset = getattr(workload, name)
         if dataset is None:
@@ -191,3 +197,22 @@ def _check(workload: Workload) -> None:
     for name in ("batch", "epochs", "test_batch"):
         if getattr(workload, name) < 1:
             raise WorkloadError(f"{workload.name}.{name} should be at least 1, not {getattr(workload, name)}")
+
+
+def _check_kinds(workload: Workload) -> None:
+    """Slips that would show up on a rank only, as a traceback."""
+    name = workload.name
+    if isinstance(workload.model, nn.Module):
+        kind = type(workload.model).__name__
+        raise WorkloadError(f"{name}.model is a {kind}, not what makes one on each rank; give model=lambda: {kind}()")
+    for some in (workload.metrics, *(further.metrics for further in workload.further_tests)):
+        if not isinstance(some, Mapping):
+            raise WorkloadError(f"{name}.metrics should be a dict of names and metrics, not {some!r}")
+        for metric, value in some.items():
+            if isinstance(value, type) and issubclass(value, Metric):
+                raise WorkloadError(f"{name}: the metric {metric!r} is a class; make one of it: {value.__name__}()")
+            if not isinstance(value, Metric) and not callable(value):
+                raise WorkloadError(
+                    f"{name}: the metric {metric!r} should be one of minga.evaluate or a function of outputs and "
+                    f"targets, not {value!r}"
+                )

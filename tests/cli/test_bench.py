@@ -54,6 +54,15 @@ def bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
     return call
 
 
+def test_a_dry_run_tells_of_pretraining(bench: Bench) -> None:
+    Path("tiny.toml").write_text(STUDY + "[pretraining]\ntraining.steps = 50\n")
+    assert "pretraining, whose weights all runs begin with: about" in bench("tiny.toml", "--dry-run").out
+    told = json.loads(bench("tiny.toml", "--dry-run", "--json").out)
+    (only,) = told["runs"]
+    assert told["pretraining_estimated_seconds"] > 0
+    assert told["estimated_seconds"] == told["pretraining_estimated_seconds"] + only["estimated_seconds"]
+
+
 def test_shipped_studies_are_listed_with_their_questions(bench: Bench) -> None:
     done = bench("--list")
     assert done.code == 0

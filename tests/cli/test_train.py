@@ -71,6 +71,14 @@ USAGE_ERRORS = {
     "missing file": (["train", "mine.py:workload"], ["there is no file 'mine.py'"]),
     "missing TOML": (["train", "mine.toml"], ["can't read mine.toml"]),
     "single on two nodes": (["train", "digits", "-n", "2", "-s", "single"], ["'single' is one node alone, not 2"]),
+    "nothing to start from": (
+        ["train", "digits", "--start-from", "nowhere"],
+        ["there is no nowhere", "a run's directory or a safetensors file"],
+    ),
+    "resume and start from": (
+        ["train", "--resume", "runs/x", "--start-from", "runs/y"],
+        ["goes on with that run's own weights", "leave --start-from runs/y out"],
+    ),
     "bad --set": (["train", "digits", "--set", "training.seed"], ["path.to.field=value"]),
     "unknown --set": (["train", "digits", "--set", "training.sed=1"], ["unknown key 'sed'", "Did you mean 'seed'?"]),
     "epochs and steps": (["train", "digits", "--epochs", "2", "--steps", "3"], ["epochs (2) or steps (3), not both"]),

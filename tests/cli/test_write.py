@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_it_goes_on_as_it_has_learned(run: Path, capsys: pytest.CaptureFixture[s
     words = ["write", str(run), "--prompt", "to be or not to be that is ", "--characters", "12", "--temperature", "0"]
     application(words, standalone_mode=False)
     assert capsys.readouterr().out == "to be or not to be that is the question\n"
+
+
+def test_machines_get_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["write", str(run), "--prompt", "to be", "--characters", "4", "--temperature", "0", "--json"]
+    application(words, standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == {"run": str(run), "prompt": "to be", "text": "to be or "}
 
 
 def test_the_seed_decides_what_is_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,5 +108,5 @@ def test_what_is_no_finished_run_is_told(run: Path, tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_any_more_is_told(run: Path, tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "tinyshakespeare.txt").write_text("fewer letters. " * 200)
-    with pytest.raises(RunError, match="does not fit the model that shakespeare has now"):
+    with pytest.raises(RunError, match="can't be used with the model that shakespeare has now"):
         load_trained(run, data=str(tmp_path))

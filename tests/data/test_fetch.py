@@ -8,12 +8,13 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from file_server import Behaviour, Server, serving
 
+from minga.data.fetching import fetch as fetch_module
 from minga.data.fetching.download import Patience
 from minga.data.fetching.fetch import fetch
 from minga.data.fetching.verify import is_here, verify
@@ -105,6 +106,16 @@ def test_a_damaged_file_is_found_and_fetched_again(server: Server, tmp_path: Pat
     assert states(dataset, tmp_path) == {"pictures": "whole", "labels": "whole"}
 
 
+@pytest.mark.parametrize("name", ["labels", "labels.gz"])
+def test_a_damaged_file_does_not_stand_before_a_whole_one(server: Server, tmp_path: Path, name: str) -> None:
+    dataset = plain_set(server)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / name).write_bytes(b"damaged")
+    fetch(dataset, tmp_path)
+    assert states(dataset, tmp_path) == {"pictures": "whole", "labels": "whole"}
+    assert not (tmp_path / "f" / "labels").exists()
+
+
 def test_an_archive_gives_its_members_and_goes(server: Server, tmp_path: Path) -> None:
     dataset = archived_set(server)
     fetch(dataset, tmp_path)
@@ -128,6 +139,22 @@ def test_unknown_checksums_are_written_down_and_checked_from_then_on(server: Ser
     picture.write_bytes(picture.read_bytes().replace(b"r", b"R"))
     (tmp_path / "f" / "pictures" / "tulip" / "1.png").unlink()
     assert states(dataset, tmp_path) == {"pictures/rose/1.png": "damaged", "pictures/tulip/1.png": "missing"}
+    assert [each.state for each in fetch(dataset, tmp_path)] == ["fetched"]
+    assert states(dataset, tmp_path) == {"pictures (3 files)": "whole"}
+
+
+def test_an_archive_stays_until_its_checksums_are_written_down(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = pictures_set(server)
+    with monkeypatch.context() as broken:
+        broken.setattr(fetch_module, "note_down", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetch(dataset, tmp_path)
+    asked = len(server.behaviour.asked)
+    assert [each.state for each in fetch(dataset, tmp_path)] == ["fetched"]
+    assert len(server.behaviour.asked) == asked and not (tmp_path / "f" / "pictures.zip").exists()
+    assert states(dataset, tmp_path) == {"pictures (3 files)": "whole"}
 
 
 def test_what_is_not_published_must_be_brought(tmp_path: Path) -> None:
@@ -192,6 +219,56 @@ def test_a_folder_of_pictures(server: Server, tmp_path: Path, link: bool) -> Non
     fetch(dataset, tmp_path / "data", source=tmp_path / "mine", link=link)
     assert states(dataset, tmp_path / "data") == {"pictures (2 files)": "whole"}
     assert (tmp_path / "data" / "f" / "pictures").is_symlink() == link
+
+
+def test_what_was_brought_before_is_forgotten(server: Server, tmp_path: Path) -> None:
+    dataset = pictures_set(server)
+    fetch(dataset, tmp_path / "data")
+    for name in ("rose", "tulip"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "9.png").write_bytes(b"9")
+    (tmp_path / "data" / "f" / "pictures" / "rose" / "1.png").unlink()
+    fetch(dataset, tmp_path / "data", source=tmp_path / "mine")
+    assert states(dataset, tmp_path / "data") == {"pictures (2 files)": "whole"}
+
+
+def test_not_any_folder_is_the_data_set(server: Server, tmp_path: Path) -> None:
+    dataset = dataclasses.replace(pictures_set(server), class_folders="* GT")
+    for name in ("holiday/sea", "holiday/land"):
+        (tmp_path / "stick" / name).mkdir(parents=True)
+        (tmp_path / "stick" / name / "1.png").write_bytes(b"1")
+    (tmp_path / "stick" / "archive.zip").write_bytes(server.behaviour.files["pictures.zip"])
+    with pytest.raises(DataError, match=r"no pictures in .* named .\* GT.*its archives with --from \(.*archive\.zip"):
+        fetch(dataset, tmp_path / "data", source=tmp_path / "stick")
+    with pytest.raises(DataError, match="named Negative, Positive"):
+        fetch(known_dataset("concrete-cracks"), tmp_path / "data", source=tmp_path / "stick")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_folder_is_not_brought_into_itself(server: Server, tmp_path: Path, link: bool) -> None:
+    dataset = pictures_set(server)
+    own = tmp_path / "f" / "pictures"
+    for name in ("rose", "tulip"):
+        (own / name).mkdir(parents=True)
+        (own / name / "1.png").write_bytes(b"1")
+    for source, data in ((tmp_path, tmp_path), (own, own), (own, tmp_path)):
+        with pytest.raises(DataError, match="one is inside of the other; give the folder"):
+            fetch(dataset, data, source=source, link=link)
+    assert len(list(tmp_path.rglob("*.png"))) == 2
+
+
+@pytest.mark.parametrize("kind", [plain_set, archived_set, pictures_set])
+def test_a_data_directory_that_is_a_file_is_told(
+    server: Server, tmp_path: Path, kind: Callable[[Server], KnownDataset]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"can.t be brought to .*file.*--data DIR"):
+        fetch(kind(server), tmp_path / "file")
+    for name, content in CONTENT.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=r"can.t be brought to .*file.*--data DIR"):
+        fetch(plain_set(), tmp_path / "file", source=tmp_path)
 
 
 def test_the_archive_itself(server: Server, tmp_path: Path) -> None:

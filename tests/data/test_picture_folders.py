@@ -39,6 +39,19 @@ def test_colours_become_grey(tmp_path: Path) -> None:
     assert float(PictureFolder.of(tmp_path, (4, 4))[0][0].mean()) == pytest.approx(0.587, abs=0.003)
 
 
+def test_pictures_are_upright_and_of_more_than_8_bits(tmp_path: Path) -> None:
+    save(tmp_path / "b" / "1.png", 0)
+    (tmp_path / "a").mkdir()
+    notes = Image.Exif()
+    notes[0x0112] = 6  # the camera was turned: what is left in the file is above
+    image = Image.fromarray(np.array([[65535, 257 * 51]], dtype=np.uint16))
+    image.save(tmp_path / "a" / "1.png", exif=notes)
+    assert PictureFolder.of(tmp_path, (1, 2))[0][0].flatten().tolist() == pytest.approx([1, 0.2], abs=1e-3)
+    Image.fromarray(np.array([[0.5, 1000]], dtype=np.float32)).save(tmp_path / "a" / "0.tif")
+    with pytest.raises(DataError, match=r"0\.tif can.t be read as a picture \(its values \(mode F\)"):
+        PictureFolder.of(tmp_path, (1, 2))[0]
+
+
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     save(tmp_path / "b" / "1.png", 0)
     (tmp_path / "a").mkdir()

@@ -217,8 +217,8 @@ def test_two_at_once_do_not_lose_the_first(flowers: Path, tmp_path: Path, monkey
 
 
 def test_what_a_killed_one_has_left_is_removed_by_the_next(flowers: Path, tmp_path: Path) -> None:
-    (tmp_path / ".out-killed").mkdir()
-    (tmp_path / ".out-killed" / "train-00000.safetensors").write_bytes(b"half")
+    (tmp_path / ".minga-preparing-out-abcdefgh").mkdir()
+    (tmp_path / ".minga-preparing-out-abcdefgh" / "train-00000.safetensors").write_bytes(b"half")
     with new_folder(tmp_path / "out") as at_work:  # one that is alive is left alone
         prepare(origin_of_path(flowers), tmp_path / "out", Recipe())
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([at_work.name, "out"])
@@ -384,10 +384,10 @@ def test_values_that_are_all_the_same_have_deviation_1() -> None:
 def test_fractions_and_sizes_as_people_write_them() -> None:
     assert parse_fractions("85,2,13") == pytest.approx((0.85, 0.02, 0.13))
     assert parse_fractions("0.8,0.2") == pytest.approx((0.8, 0, 0.2))
-    assert parse_size("197x148") == (197, 148)
-    for wrong in ("85,2", "a,b", "100", "50,20,20,10", "-10,110", "0,100"):
+    assert parse_size("197x148") == (197, 148) and parse_size("16384X1") == (16384, 1)
+    for wrong in ("85,2", "a,b", "100", "50,20,20,10", "-10,110", "0,100", "nan,50,50", "50,nan,50", "inf,1,1"):
         with pytest.raises(DataError, match="such as 85,2,13"):
             parse_fractions(wrong)
-    for wrong in ("197", "0x3", "axb", "-1x2"):
+    for wrong in ("197", "0x3", "axb", "-1x2", "²x3", "1x2x3", "99999999999x1", "100000x100000", "16385x1"):
         with pytest.raises(DataError, match="such as 197x148"):
             parse_size(wrong)

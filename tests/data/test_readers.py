@@ -246,7 +246,7 @@ def test_rows_with_holes_are_skipped(tmp_path: Path) -> None:
 def test_holes_filled(tmp_path: Path) -> None:
     reader = table(tmp_path / "holes.csv", HOLES, target="y", missing="mean")
     assert reader.facts["columns"] == ["a", "b=x", "b=z", "b="]
-    assert reader.read(1)["inputs"].tolist() == pytest.approx([(1 + 3 + 5 + 7 + 7) / 5, 1, 0, 0])
+    assert reader.read(1)["inputs"].tolist() == pytest.approx([(1 + 3 + 5 + 7) / 4, 1, 0, 0])
     assert reader.read(2)["inputs"].tolist() == [3, 0, 0, 1]
 
 

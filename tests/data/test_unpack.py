@@ -109,6 +109,31 @@ def test_more_than_the_disk_can_hold_is_refused_before_it_is_full(small_disk: Pa
         unpack(archive, small_disk / "out")
 
 
+def test_the_disk_that_files_go_to_counts(tmp_path: Path, small_disk: Path) -> None:
+    archive = zip_with(tmp_path / "x.zip", {"zeros": bytes(4 << 20)})
+    with pytest.raises(DataError, match="4,194,304 bytes, and the disk that they go to has"):
+        unpack(archive, small_disk / "out")
+    with pytest.raises(DataError, match="4,194,304 bytes"):
+        take_members(archive, {"zeros"}, small_disk / "some")
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    archive = zip_with(tmp_path / "x.zip", {"a": b"1"})
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"can.t be unpacked to .*file.*--data DIR"):
+        unpack(archive, tmp_path / "file" / "out")
+    with pytest.raises(DataError, match=r"can.t be unpacked to"):
+        take_members(archive, {"a"}, tmp_path / "file" / "out")
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").touch()
+    (tmp_path / "out").symlink_to(tmp_path / "mine")
+    unpack(zip_with(tmp_path / "x.zip", {"new": b"1"}), tmp_path / "out")
+    assert tree(tmp_path / "out") == {"new": b"1"} and (tmp_path / "mine" / "precious").exists()
+
+
 @pytest.mark.parametrize("cut", [0.3, 0.95])
 @pytest.mark.parametrize("kind", ["tar", "zip"])
 def test_a_damaged_archive_is_told(tmp_path: Path, kind: str, cut: float) -> None:
@@ -133,6 +158,5 @@ def test_what_can_not_be_unpacked_here_is_said(tmp_path: Path) -> None:
 
 def test_some_members_whatever_folder_they_are_in(tmp_path: Path) -> None:
     archive = zip_with(tmp_path / "x.zip", {"__MACOSX/a.txt": b"no", "deep/a.txt": b"yes", "b.txt": b"not asked for"})
-    wanted = {"a.txt": tmp_path / "out" / "a.txt", "c.txt": tmp_path / "out" / "c.txt"}
-    assert take_members(archive, wanted) == {"a.txt"}
+    assert take_members(archive, {"a.txt", "c.txt"}, tmp_path / "out") == {"a.txt"}
     assert tree(tmp_path / "out") == {"a.txt": b"yes"}

@@ -147,6 +147,21 @@ def test_r2_of_what_never_changes() -> None:
     constant = torch.full((SAMPLES,), 0.25)
     assert of(R2(), constant, constant) == 1.0
     assert of(R2(), constant + 1, constant) == 0.0
+    tenth = torch.full((3,), 0.1, dtype=torch.float64)  # whose mean is not quite 0.1
+    assert R2().value(R2().state(tenth + 1, tenth)) == 0.0
+
+
+def test_r2_of_what_hardly_changes_is_still_told() -> None:
+    targets = 1e6 + 1e-6 * torch.arange(SAMPLES, dtype=torch.float64)
+    assert of(R2(), targets, targets) == 1.0
+    assert of(R2(), targets.flip(0), targets) == pytest.approx(oracle.r2_score(targets, targets.flip(0)), rel=1e-3)
+
+
+def test_f1_of_one_output_for_each_sample(labels: tuple[Tensor, Tensor]) -> None:
+    outputs, targets = (tensor[:, 0] for tensor in labels)
+    told = oracle.f1_score(targets > 0.5, outputs > 0)
+    assert of(F1(), outputs.unsqueeze(1), targets) == pytest.approx(told)
+    assert of(F1(), outputs.unsqueeze(1), targets.unsqueeze(1)) == pytest.approx(told)
 
 
 def test_perplexity_and_accuracy_of_words_leave_padding_out() -> None:
@@ -159,6 +174,9 @@ def test_perplexity_and_accuracy_of_words_leave_padding_out() -> None:
     assert of(Perplexity(padding=0), outputs, targets) == pytest.approx(math.exp(entropy), rel=1e-12)
     right = oracle.accuracy_score(targets[kept], outputs[kept].argmax(dim=1))
     assert of(WordAccuracy(padding=0), outputs, targets) == pytest.approx(right)
+    ignored = targets.where(kept, torch.full_like(targets, -100))
+    assert of(Perplexity(), outputs, ignored) == pytest.approx(math.exp(entropy), rel=1e-12)
+    assert of(WordAccuracy(), outputs, ignored) == pytest.approx(right)
     assert of(Perplexity(), torch.zeros(SAMPLES, 5, 7), targets) == pytest.approx(7)
     assert of(WordAccuracy(), torch.zeros(SAMPLES, 5, 7), torch.zeros(SAMPLES, 5)) == 1
 
@@ -218,6 +236,7 @@ def test_which_way_is_better() -> None:
     ("metric", "outputs", "targets", "says"),
     [
         (F1(), torch.zeros(3, 4), torch.zeros(3, 5), r"not of \(3, 4\) and \(3, 5\)"),
+        (ConfusionMatrix(), torch.zeros(3, 1), torch.zeros(3), r"two or more.* not of \(3, 1\) and \(3,\)"),
         (AreaUnderROC(), torch.zeros(3, 4), torch.zeros(2), r"not of \(3, 4\) and \(2,\)"),
         (MeanSquaredError(), torch.zeros(3, 4), torch.zeros(3), r"outputs \(3, 4\) and targets \(3,\)"),
         (Bleu(), torch.zeros(3, 4), torch.zeros(3, 4), r"not of \(3, 4\) and \(3, 4\)"),

@@ -83,7 +83,7 @@ def test_what_can_not_be_loaded_is_said(tmp_path: Path) -> None:
     keras.utils.clear_session()
     same = normalised()
     assert minga.keras.load(tmp_path, same) is same
-    with pytest.raises(ConfigError, match="other variables"):
+    with pytest.raises(ConfigError, match="of another model"):
         minga.keras.load(tmp_path, keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
     with pytest.raises(ConfigError, match="no Keras model"):
         minga.keras.load(tmp_path, torch.nn.Linear(1, 1))

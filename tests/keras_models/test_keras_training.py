@@ -21,7 +21,7 @@ from minga.comm.transport import Transport
 from minga.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.keras_parts import is_seed
 from minga.measure.recorder import Recorder
-from minga.run_directory import event_file
+from minga.run_directory import event_file, save_model
 from minga.train import train
 from minga.trainee import Trainee, build_trainee
 from minga.workload import Workload
@@ -193,3 +193,47 @@ def test_metrics_that_are_no_means_are_those_of_keras_over_all_samples_of_all_ra
     assert {name: found[name] for name in ("auc", "f1_score", "recall")} == pytest.approx(
         {name: numpy.ravel(told[name])[0] for name in ("auc", "f1_score", "recall")}, abs=1e-5
     )
+
+
+def test_padding_counts_in_no_metric() -> None:
+    words = numpy.random.default_rng(0).integers(1, 10, (31, 5))
+    words[numpy.arange(5) >= numpy.arange(31)[:, None] % 5 + 1] = 0  # sentences of one to five words
+    tags = words % 3
+
+    def make() -> Any:
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Embedding(10, 4, mask_zero=True)])
+        model.add(keras.layers.Dense(3, activation="softmax"))
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    workload = minga.keras.workload(make, train=(words, tags), test=(words, tags))
+    trainees = [build_trainee(experiment_of("ring", 3), workload, rank) for rank in range(3)]
+    found = run_threads(3, lambda comm: trainees[comm.rank].evaluate(comm))[0].numbers
+    outputs = trainees[0].replica.model(words)
+    hits = (outputs.argmax(dim=-1) == torch.from_numpy(tags)).double()
+    assert found["accuracy"] == pytest.approx(float(hits[words != 0].mean()), abs=1e-5)
+    assert found["accuracy"] != pytest.approx(float(hits.mean()), abs=1e-2)
+
+
+def test_inner_models_with_layers_of_the_same_name_are_trained_and_saved(tmp_path: Path) -> None:
+    def tower(name: str) -> Any:
+        inputs = keras.Input((4, 4, 2))
+        outputs = keras.layers.Dense(3, name="hidden")(keras.layers.Flatten()(inputs))
+        return keras.Model(inputs, outputs, name=name)
+
+    def make() -> Any:
+        inputs = keras.Input((4, 4, 2))
+        outputs = keras.layers.Add()([tower("left")(inputs), tower("right")(inputs)])
+        model = keras.Model(inputs, keras.layers.Softmax()(outputs))
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    workload = minga.keras.workload(make, train=(PICTURES, LABELS))
+    begun = build_trainee(experiment_of("ring", 2), workload, 0).replica.model.get_weights()
+    first, second = (trainee.replica.model for trainee in trained(experiment_of("ring", 2, epochs=1), workload))
+    assert len(begun) == 4
+    for before, after, other in zip(begun, first.get_weights(), second.get_weights(), strict=True):
+        assert not numpy.array_equal(before, after) and numpy.array_equal(after, other)
+    save_model(tmp_path, first)
+    for saved, own in zip(minga.keras.load(tmp_path, make()).get_weights(), first.get_weights(), strict=True):
+        assert numpy.array_equal(saved, own)

@@ -23,6 +23,7 @@ OPTIMIZERS = {
     "sgd": (lambda: keras.optimizers.SGD(0.1), 1e-4),
     "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), 1e-4),
     "nesterov": (lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True), 1e-4),
+    "nesterov without momentum": (lambda: keras.optimizers.SGD(0.1, nesterov=True), 1e-4),
     "adam": (lambda: keras.optimizers.Adam(0.01), 2e-4),
     "amsgrad": (lambda: keras.optimizers.Adam(0.01, amsgrad=True), 2e-4),
     "adam with decay": (lambda: keras.optimizers.Adam(0.01, weight_decay=0.1), 2e-4),
@@ -41,7 +42,7 @@ def test_translated_optimizers_move_weights_as_keras_does(name: str) -> None:
     make, tolerance = OPTIMIZERS[name]
     theirs, ours = make(), torch.nn.Parameter(torch.linspace(-1, 1, 20))
     variable = keras.Variable(ours.detach().clone())
-    optimizer = translate(theirs)([ours])
+    optimizer = translate(theirs, float(theirs.learning_rate))([ours])
     generator = torch.Generator().manual_seed(0)
     begun = ours.detach().clone()
     for _ in range(10):
@@ -61,7 +62,19 @@ def test_schedules_follow_progress() -> None:
     assert rate == pytest.approx(0.2) and factor is not None
     assert factor(0.0) == pytest.approx(0.0) and factor(0.1) == pytest.approx(0.5) and factor(0.2) == pytest.approx(1)
     assert factor(0.6) == pytest.approx(0.5, abs=1e-4) and factor(1.0) == pytest.approx(0.0, abs=1e-4)
-    assert learning_rate_of(keras.optimizers.SGD(0.3)) == (pytest.approx(0.3), None)
+    assert learning_rate_of(keras.optimizers.SGD(0.3), steps=100) == (pytest.approx(0.3), None)
+
+
+def test_rates_are_those_of_the_schedule_at_each_step() -> None:
+    """The warm-up lasts for half of 4000 steps, so its end is the highest rate only if all of them are looked at."""
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, decay_steps=2000, warmup_target=0.2, warmup_steps=2000)
+    workload = minga.keras.workload(
+        lambda: own(optimizer=keras.optimizers.SGD(schedule)), train=(PICTURES, LABELS), batch=4, epochs=250
+    )
+    (group,) = workload.optimizer([torch.nn.Parameter(torch.zeros(1))]).param_groups
+    assert workload.schedule is not None
+    for step in (0, 500, 2000, 3000, 4000):
+        assert group["lr"] * workload.schedule(step / 4000) == pytest.approx(float(schedule(step)), abs=1e-6)
 
 
 FILE = """
@@ -115,8 +128,9 @@ def test_models_of_many_kinds() -> None:
     expected = model.dense(left) + model.dense(left + 1)
     errors = (expected.squeeze(1) - torch.from_numpy(left.sum(1))).detach()
     assert workload.loss(outputs, targets).item() == pytest.approx(float((errors**2).mean()), rel=1e-5)
-    assert workload.metrics["square"](outputs, targets).tolist() == pytest.approx((errors**2).tolist(), rel=1e-4)
-    assert workload.metrics["mae"](outputs, targets).tolist() == pytest.approx(errors.abs().tolist(), rel=1e-4)
+    values = {name: metric.value(metric.state(outputs, targets)) for name, metric in workload.all_metrics.items()}
+    told = {"mae": float(errors.abs().mean()), "square": float((errors**2).mean())}
+    assert values == pytest.approx(told, rel=1e-4)
 
 
 def own(**compile_options: Any) -> Any:
@@ -150,9 +164,25 @@ class PerClass(Largest):
         return keras.ops.ones(3) * self.seen
 
 
+def batch_mean(targets: Any, outputs: Any) -> Any:
+    return keras.ops.mean(outputs)
+
+
 class OwnStep(keras.Sequential):
     def train_step(self, data: Any) -> Any:
         raise NotImplementedError
+
+
+class OwnLoss(keras.Sequential):
+    def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+
+def constrained() -> Any:
+    model = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(3, name="last", kernel_constraint=keras.constraints.NonNeg()))
+    model.compile("sgd", "mse")
+    return model
 
 
 def own_step() -> Any:
@@ -170,8 +200,11 @@ def own_step() -> Any:
         (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
         (lambda: own(metrics=["AUC"]), "does not fit outputs of shape"),
         (lambda: own(metrics=[Largest()]), "can't be added up over nodes"),
+        (lambda: own(metrics=[batch_mean]), r"'batch_mean' .* one value for each sample"),
+        (lambda: own(metrics=[keras.losses.SparseCategoricalCrossentropy()]), "reduction='none'"),
         (lambda: own(loss="sparse_categorical_crossentropy", metrics=[PerClass()]), "gives 3 numbers"),
         (lambda: own(loss=keras.losses.MeanSquaredError(reduction="sum")), "sum_over_batch_size"),
+        (constrained, "last/kernel has the constraint NonNeg"),
         (own_step, "train_step"),
         (lambda: 3, r"not a keras\.Model"),
     ],
@@ -179,6 +212,24 @@ def own_step() -> Any:
 def test_what_can_not_be_translated_is_said(make: Any, words: str) -> None:
     with pytest.raises(MingaError, match=words):
         minga.keras.workload(make, train=(PICTURES, LABELS))
+
+
+def test_models_that_keras_copies_as_another_class_are_refused() -> None:
+    model = OwnLoss([keras.Input((4, 4, 2)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    with pytest.raises(MingaError, match=r"is a OwnLoss, .* give a function that makes it"):
+        minga.keras.workload(model, train=(PICTURES, LABELS))
+
+
+def test_copies_have_the_weight_of_the_loss() -> None:
+    whole, half = own(loss="mse"), own(loss="mse", loss_weights=0.5)
+    half.set_weights(whole.get_weights())
+    batch = (torch.from_numpy(PICTURES).float(), torch.eye(3)[LABELS])
+    losses = []
+    for model in (whole, half):
+        workload = minga.keras.workload(model, train=batch)
+        losses.append(workload.loss(*workload.predict(workload.model(), batch)).item())
+    assert losses[1] == pytest.approx(losses[0] / 2)
 
 
 def test_wrong_data_is_said(tmp_path: Path) -> None:
@@ -213,10 +264,29 @@ except minga.errors.ConfigError as error:
     assert "'jax'" in done.stdout and "KERAS_BACKEND=torch" in done.stdout, done.stderr
 
 
-def test_metrics_have_one_value_for_each_sample() -> None:
+def test_metrics_count_hits_and_samples() -> None:
     workload = minga.keras.workload(normalised, train=(PICTURES, LABELS))
     model = workload.model().eval()
     outputs, targets = workload.predict(model, (torch.from_numpy(PICTURES).float(), torch.from_numpy(LABELS)))
-    values = workload.metrics["accuracy"](outputs, targets)
-    assert values.shape == (64,) and set(values.tolist()) <= {0.0, 1.0}
+    hits = int((outputs.argmax(dim=1) == targets).sum())
+    assert workload.all_metrics["accuracy"].state(outputs, targets).tolist() == [hits, 64]
     assert math.isfinite(workload.loss(outputs, targets).item())
+
+
+def test_which_way_is_better_is_what_keras_says_or_else_the_name() -> None:
+    def own_error(targets: Any, outputs: Any) -> Any:
+        return keras.ops.mean(keras.ops.abs(targets - outputs), axis=-1)
+
+    lower = ["mape", "msle", "hinge", keras.losses.kl_divergence, keras.losses.log_cosh, own_error]
+    lower.append(keras.metrics.FalsePositives(name="false_positives"))
+    higher = ["accuracy", "cosine_similarity", keras.metrics.F1Score(average="macro", name="f1")]
+
+    def make() -> Any:
+        model = own()
+        model.compile("sgd", "mse", metrics=[*lower, *higher])
+        return model
+
+    workload = minga.keras.workload(make, train=(PICTURES, numpy.eye(3)[LABELS]))
+    assert list(workload.metrics)[-3:] == ["accuracy", "cosine_similarity", "f1"]
+    named = ["loss", "mape", "msle", "hinge", "kl_divergence", "log_cosh", "own_error", "false_positives"]
+    assert workload.lower_is_better == named

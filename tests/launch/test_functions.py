@@ -17,6 +17,7 @@ from minga.report.live import View
 from minga.report.notebook_view import NotebookView, in_notebook
 
 CELLS = """
+import enum
 import functools
 import torch
 import torch.nn.functional as F
@@ -51,6 +52,36 @@ class Derived(Base):
         return self.value() + self.extra
 
 
+class Settings:
+    rate = 0.5
+
+
+@dataclass
+class Plain:
+    depth: int = WIDTH
+
+
+class Stop(Exception):
+    pass
+
+
+class Level(enum.Enum):
+    LOW = 1
+
+
+class Decorated:
+    @torch.no_grad()
+    def value(self):
+        return 7
+
+
+def uses_classes():
+    try:
+        raise Stop
+    except Stop:
+        return [Settings.rate, Plain().depth, Level.LOW.value, Decorated().value()]
+
+
 @twice
 def helper(number):
     return number + Derived().total()
@@ -79,7 +110,7 @@ def train(epochs, fail=False):
     run.finish()
     if fail and run.rank == 1:
         raise KeyError("nothing here")
-    print("rank", run.rank, "has trained")
+    print("rank", run.rank, "has trained", end="" if fail is None else "\\n")
     return {"rank": run.rank, "weights": model.weight.detach().tolist()}
 
 
@@ -99,6 +130,10 @@ def cells() -> dict[str, Any]:
     """As a notebook has them: in no file, and in a namespace that calls itself __main__."""
     name = "<cell 1>"
     linecache.cache[name] = (len(CELLS), None, CELLS.splitlines(keepends=True), name)
+    earlier = "class Settings:\n    rate = 0.1\n    other = 1\n"
+    linecache.cache["<cell 2>"] = (len(earlier), None, earlier.splitlines(keepends=True), "<cell 2>")
+    broken = "%matplotlib inline\n"
+    linecache.cache["<cell 3>"] = (len(broken), None, [broken], "<cell 3>")
     module = ModuleType("__main__")
     exec(compile(CELLS, name, "exec"), vars(module))
     return vars(module)
@@ -118,6 +153,11 @@ def test_a_function_travels_with_what_it_uses(cells: dict[str, Any], capsys: pyt
     assert run_script(text, "good", 4) == cells["good"](4) == [20, 2, 0.0, 2, "minga"]
     assert "uses_tensor" not in text and "call(good, {'number': 4})" in text
     assert capsys.readouterr().out == "number 4\n" * 2
+
+
+def test_classes_travel_also_without_methods_of_their_own(cells: dict[str, Any]) -> None:
+    text = script_of(cells["uses_classes"], {})
+    assert run_script(text, "uses_classes") == [0.5, 3, 1, 7]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +184,8 @@ def test_a_function_trains_on_two_processes(
     assert [result["rank"] for result in done.results] == [0, 1]
     assert done.results[0]["weights"] == done.results[1]["weights"]
     assert done.summary is not None and done.summary.nodes == 2 and done.summary.samples == 32
+    assert capsys.readouterr().out == "rank 0 has trained\n"
+    minga.launch(cells["train"], nodes=1, arguments={"epochs": 1, "fail": None}, runs=tmp_path, view=View())
     assert capsys.readouterr().out == "rank 0 has trained\n"
     assert "def train(epochs, fail=False):" in (done.run / "train.py").read_text()
 

@@ -42,6 +42,36 @@ def test_the_order_is_the_same_every_time_and_the_seed_decides_it() -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
+# --- pretraining -------------------------------------------------------------------------------------------------
+
+
+def test_other_pretraining_makes_other_cells() -> None:
+    def identities(**changes: Any) -> list[str]:
+        return [cell.identity for cell in study(**changes).cells]
+
+    once, again = ({"pretraining": {"training": {"steps": 5}}} for _ in range(2))
+    assert identities(**once) == identities(**again)
+    assert not {*identities(**once)} & {*identities()}
+    assert not {*identities(**once)} & {*identities(pretraining={"training": {"steps": 6}})}
+    assert not {*identities(**once)} & {*identities(**once, batch={"policy": "total", "size": 48})}
+
+
+def test_pretraining_differs_from_the_experiment_in_what_it_says_and_reads_back() -> None:
+    made = study(experiment={"workload": "digits", "training": {"epochs": 9}}, pretraining={"training": {"steps": 5}})
+    assert made.pretrained is not None
+    training = made.pretrained.experiment.training
+    assert (training.steps, training.epochs, training.total_batch) == (5, None, 96)
+    assert build(Study, tomllib.loads(made.to_toml())) == made
+    quick = study(pretraining={"training": {"steps": 5}}, quick={"pretraining": {"training": {"steps": 2}}}).quickened()
+    assert quick.pretrained is not None and quick.pretrained.experiment.training.steps == 2
+
+
+def test_weights_come_from_one_place() -> None:
+    from_file = {"workload": "digits", "training": {"start_from": "mine.safetensors"}}
+    with pytest.raises(FieldError, match="says already where weights come from"):
+        study(experiment=from_file, pretraining={"training": {"steps": 5}})
+
+
 # --- quick -------------------------------------------------------------------------------------------------------
 
 

@@ -93,26 +93,37 @@ def _dry_run(study: Study, directory: Path, as_json: bool) -> None:
     from minga.report.numbers import duration
     from minga.study import outcome_of
     from minga.study.estimate import Forecast
+    from minga.study.runner import weights_of
 
     done = {result.identity for result in outcome_of(study, directory).done}
-    forecast = Forecast(study.cells)
+    first = study.pretrained if study.pretrained and not weights_of(study, directory).exists() else None
+    forecast = Forecast([*([first] if first else []), *study.cells])
     jobs = [(job, job.identity in done, forecast.seconds(job.cell)) for job in study.jobs]
     left = [seconds + study.cool_down_seconds for _, is_done, seconds in jobs if not is_done]
+    pretraining = forecast.seconds(first) if first and left else 0.0
+    whole_seconds = sum(left) + pretraining
     if as_json:
         listed = [
             {"cell": job.cell.identity, "label": job.cell.label, "repetition": job.repetition, "done": is_done}
             | {"values": dict(job.cell.values), "environment": job.cell.environment, "estimated_seconds": seconds}
             for job, is_done, seconds in jobs
         ]
-        whole = {"study": study.name, "directory": str(directory), "runs": listed, "estimated_seconds": sum(left)}
-        print(json.dumps(whole))
+        whole = {"study": study.name, "directory": str(directory), "runs": listed}
+        estimated = {"pretraining_estimated_seconds": pretraining, "estimated_seconds": whole_seconds}
+        print(json.dumps(whole | estimated))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.question)}")
+    if pretraining:
+        console.print(
+            f"      pretraining, whose weights all runs begin with: about {duration(pretraining)} (estimated)"
+        )
     for number, (job, is_done, seconds) in enumerate(jobs, start=1):
         state = "done" if is_done else f"about {duration(seconds)} (estimated)"
         console.print(f"{number:4}  {escape(str(job))}: {state}")
-    console.print(f"{len(left)} of {len(jobs)} runs to do: about {duration(sum(left))} (estimated); into {directory}")
+    console.print(
+        f"{len(left)} of {len(jobs)} runs to do: about {duration(whole_seconds)} (estimated); into {directory}"
+    )
 
 
 def _run(study: Study, directory: Path, *, fresh: bool, report: bool, quiet: bool) -> Outcome:

@@ -73,7 +73,7 @@ def caption(
                 f"{target} can't be written: there is no folder {target.parent}; make it, or give another"
             )
     if features_to is not None:
-        _compute_features(pictures or [], encoder, features_to)
+        _compute_features(pictures or [], encoder, features_to, as_json=as_json)
         return
     if run is None:
         raise ConfigError("give the run that has trained the network: --run runs/RUN")
@@ -97,7 +97,7 @@ def caption(
         print(json.dumps(told))
     else:
         for name, sentence in told.items():
-            Console().print(f"{name}: {sentence}" if len(told) > 1 else sentence, highlight=False, markup=False)
+            print(f"{name}: {sentence}" if len(told) > 1 else sentence)
 
 
 def _tell(speaker: Speaker, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _write_page(page: Path, photographs: Path | None, speaker: Speaker, told: di
         raise ConfigError(f"{page} can't be written: {error.strerror}; give another file") from None
 
 
-def _compute_features(folders: list[str], encoder: str | None, target: Path) -> None:
+def _compute_features(folders: list[str], encoder: str | None, target: Path, *, as_json: bool) -> None:
     from rich.progress import Progress
 
     from minga.workloads.captions.encoders import encode, load_encoder, save_features
@@ -145,6 +145,8 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path) -> 
         raise ConfigError("--features-to needs one folder of photographs: minga caption FOLDER --features-to FILE.npz")
     if encoder is None:
         raise ConfigError("give the encoder: --encoder vgg16, or file.py:encoder")
+    if target.suffix != ".npz":
+        raise ConfigError(f"--features-to {target} should end with .npz")
     found = sorted(path for path in Path(folders[0]).iterdir() if path.suffix.lower() in _ENDINGS)
     if not found:
         raise ConfigError(f"{folders[0]} has no pictures ({', '.join(_ENDINGS)})")
@@ -156,4 +158,7 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path) -> 
         save_features(target, features, encoder)
     except OSError as error:
         raise ConfigError(f"{target} can't be written: {error.strerror}; give another file") from None
-    console.print(f"{len(found):,} photographs, {features.width:,} numbers each, in {target}", highlight=False)
+    if as_json:
+        print(json.dumps({"photographs": len(found), "numbers": features.width, "file": str(target)}))
+    else:
+        console.print(f"{len(found):,} photographs, {features.width:,} numbers each, in {target}", highlight=False)

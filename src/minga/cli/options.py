@@ -32,6 +32,7 @@ __all__ = [
     "RunsOption",
     "SeedOption",
     "SetOption",
+    "StartFromOption",
     "StepsOption",
     "StrategyOption",
     "TlsOption",
@@ -72,6 +73,14 @@ CpuOption = Annotated[
     str | None, typer.Option(metavar="CORES", help="Run in a lab: cores' worth of time of each host, 0.5 or 1,1,0.5.")
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Decides initial parameters, data order, dropout.")]
+StartFromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start-from",
+        metavar="RUN|FILE",
+        help="Begin with the weights of a finished run, or of a safetensors file, instead of random ones.",
+    ),
+]
 DataOption = Annotated[
     str | None,
     typer.Option(
@@ -167,6 +176,7 @@ def experiment_from(
         "delay": "cluster.network.delay",
         "cpu": "cluster.cpu",
         "seed": "training.seed",
+        "start_from": "training.start_from",
         "data": "data",
         "runs": "runs",
     }

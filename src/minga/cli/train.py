@@ -28,6 +28,7 @@ from minga.cli.options import (
     RunsOption,
     SeedOption,
     SetOption,
+    StartFromOption,
     StepsOption,
     StrategyOption,
     TlsOption,
@@ -62,6 +63,7 @@ def train(
     delay: DelayOption = None,
     cpu: CpuOption = None,
     seed: SeedOption = None,
+    start_from: StartFromOption = None,
     data: DataOption = None,
     runs: RunsOption = None,
     checkpoint_every: CheckpointEveryOption = None,
@@ -104,9 +106,13 @@ def train(
       minga train digits --listen 10.0.0.1:29600 --expect 4 --min-nodes 2
 
       minga train --resume runs/20260101-120000-digits-ring-4
+
+      minga train digits --nodes 2 --start-from runs/20260101-120000-digits-ring-4
     """
     if resume is not None and workload is not None:
         raise ConfigError(f"--resume {resume} goes on with that run's own workload; leave {workload!r} out")
+    if resume is not None and start_from is not None:
+        raise ConfigError(f"--resume {resume} goes on with that run's own weights; leave --start-from {start_from} out")
     if resume is None and workload is None:
         raise ConfigError("say what to train: 'minga train digits', or 'minga train --resume RUN'")
     if resume is not None and not (resume / "experiment.toml").is_file():
@@ -128,6 +134,7 @@ def train(
         delay=delay,
         cpu=cpu,
         seed=seed,
+        start_from=start_from,
         data=data,
         runs=runs,
         settings=settings,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from minga.cli.options import DataOption
+from minga.cli.options import DataOption, JsonOption
 from minga.errors import ConfigError
 
 __all__ = ["register"]
@@ -24,6 +25,7 @@ def write(
     temperature: Annotated[float, typer.Option("--temperature", help="0: always the likeliest; 1: as learned.")] = 0.8,
     seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
     data: DataOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write text with a language model that `minga train shakespeare-gpt` has trained.
 
@@ -44,4 +46,5 @@ def write(
     if not isinstance(trained.model, SmallTransformer) or not trained.workload.name.startswith("shakespeare"):
         raise ConfigError(f"{run} trained {trained.experiment.workload}, which writes no text; give another run")
     known = shakespeare_characters(Path(where).expanduser() if where else None)
-    typer.echo(continued(trained.model, known, prompt, characters=characters, temperature=temperature, seed=seed))
+    text = continued(trained.model, known, prompt, characters=characters, temperature=temperature, seed=seed)
+    typer.echo(json.dumps({"run": str(run), "prompt": prompt, "text": text}) if as_json else text)

@@ -8,6 +8,7 @@ features = read_features(path)                      # {name: vector}, computed b
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def read_features(path: Path) -> Features:
     try:
         with np.load(path, allow_pickle=False) as content:
             names, vectors = content["names"], content["feats"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} can't be read as features ({error}); it should have names and feats") from error
     if vectors.ndim != 2 or len(names) != len(vectors) or vectors.dtype not in (np.float16, np.float32):
         raise DataError(

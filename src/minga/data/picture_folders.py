@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from minga.data.readers.base import BadSample
+from minga.data.readers.shaping import in_8_bits, upright
 from minga.errors import DataError
 
 __all__ = ["PictureFolder", "split_by_class"]
@@ -100,9 +102,9 @@ def read_grey(path: Path, size: tuple[int, int]) -> Tensor:
         raise DataError("pictures are read by Pillow, which is not installed: pip install 'minga[images]'") from error
     try:
         with Image.open(path) as picture:
-            grey = picture.convert("L").resize(size, Image.Resampling.BILINEAR)
+            grey = in_8_bits(upright(picture)).convert("L").resize(size, Image.Resampling.BILINEAR)
             values = np.asarray(grey, dtype=np.float32) / 255.0
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, BadSample) as error:
         raise DataError(f"{path} can't be read as a picture ({error}); remove it, or fetch it again") from error
     return torch.from_numpy(values).half().unsqueeze(0)
 

@@ -39,7 +39,8 @@ class F1(Metric):
     """The harmonic mean of precision and recall, of classes or of labels.
 
     Classes: outputs samples x classes, targets a class each. Labels: outputs and targets samples x labels, and a label
-    is given where its output is above `threshold`. A class that neither occurs nor is told has F1 0.
+    is given where its output is above `threshold`; so it is with one output for each sample and targets of 0 and 1. A
+    class that neither occurs nor is told has F1 0.
     """
 
     average: Literal["macro", "micro"] = "macro"
@@ -59,6 +60,8 @@ class F1(Metric):
                 f"F1 is of outputs samples x classes, with targets of the same shape (labels) or one class for each "
                 f"sample, not of {tuple(outputs.shape)} and {tuple(targets.shape)}"
             )
+        if outputs.shape[1] == 1:
+            targets = targets.reshape(outputs.shape)
         if targets.dim() == 2:
             told, true = outputs > self.threshold, targets > 0.5
         else:
@@ -80,6 +83,11 @@ class ConfusionMatrix(Metric):
     tabular = True
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.dim() != 2 or outputs.shape[1] < 2 or targets.shape != outputs.shape[:1]:
+            raise WorkloadError(
+                "ConfusionMatrix is of outputs samples x classes (two or more), with one class for each sample as "
+                f"targets, not of {tuple(outputs.shape)} and {tuple(targets.shape)}"
+            )
         classes = outputs.shape[1]
         places = targets.long() * classes + outputs.argmax(dim=1)
         return torch.bincount(places.flatten(), minlength=classes * classes).double().cpu()

@@ -13,6 +13,14 @@ from minga.evaluate.metric import Metric
 
 __all__ = ["Perplexity", "WordAccuracy"]
 
+_IGNORED = -100
+"""What torch's cross entropy leaves out unless it is told otherwise."""
+
+
+def _counting(targets: Tensor, padding: int | None) -> Tensor:
+    kept = targets != _IGNORED
+    return kept if padding is None else kept & (targets != padding)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Perplexity(Metric):
@@ -25,10 +33,10 @@ class Perplexity(Metric):
     lower_is_better = True
 
     padding: int | None = None
-    """The word that fills up what is too short; it does not count."""
+    """The word that fills up what is too short; it does not count, nor does -100."""
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        kept = torch.ones_like(targets, dtype=torch.bool) if self.padding is None else targets != self.padding
+        kept = _counting(targets, self.padding)
         logits = outputs if outputs.dim() == 2 and len(outputs) == int(kept.sum()) else outputs[kept]
         entropies = cross_entropy(logits.double(), targets[kept], reduction="sum")
         return torch.tensor([float(entropies), float(kept.sum())], dtype=torch.float64)
@@ -43,10 +51,10 @@ class WordAccuracy(Metric):
     """The part of all places at which the most likely word is the right one."""
 
     padding: int | None = None
-    """The word that fills up what is too short; it does not count."""
+    """The word that fills up what is too short; it does not count, nor does -100."""
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        kept = torch.ones_like(targets, dtype=torch.bool) if self.padding is None else targets != self.padding
+        kept = _counting(targets, self.padding)
         right = (outputs.argmax(dim=-1) == targets) & kept
         return torch.tensor([float(right.sum()), float(kept.sum())], dtype=torch.float64)
 

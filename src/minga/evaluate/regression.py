@@ -81,10 +81,11 @@ class R2(Metric):
         return total.flatten()
 
     def value(self, state: Tensor) -> float:
-        _, _, squares, errors = state.view(4, -1)
+        samples, mean, squares, errors = state.view(4, -1)
+        # The mean of what never changes may differ from it in the last digit; those squares are no variance.
+        rounding = 4 * torch.finfo(mean.dtype).eps * mean.abs()
+        varies = squares > samples * rounding.square()
         # What never changes is explained by its mean: fully if it is met, not at all otherwise (as in scikit-learn).
         constant = torch.where(errors == 0, 1.0, 0.0).double()
-        explained = torch.where(
-            squares == 0, constant, 1 - errors / squares.where(squares != 0, torch.ones_like(squares))
-        )
+        explained = torch.where(varies, 1 - errors / squares.where(varies, torch.ones_like(squares)), constant)
         return float(explained.mean())

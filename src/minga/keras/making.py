@@ -71,7 +71,14 @@ class Copies(Maker):
                 f"the model {self._model.name!r} can't be copied ({str(error).splitlines()[0]}); give a function that "
                 "makes it instead of the model"
             ) from None
-        copied.compile(loss=self._model.loss)  # what else it was compiled with, the workload has already
+        if type(copied) is not type(self._model):
+            own, other = type(self._model).__name__, type(copied).__name__
+            raise WorkloadError(
+                f"the model {self._model.name!r} is a {own}, and Keras copies it as a {other}, without what {own} "
+                "adds; give a function that makes it instead of the model"
+            )
+        # What else it was compiled with, the workload has already. No public name has the weights as they were given.
+        copied.compile(loss=self._model.loss, loss_weights=self._model._compile_loss._user_loss_weights)
         return copied  # type: ignore[no-any-return]
 
     def compiled(self) -> Any:

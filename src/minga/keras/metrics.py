@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +15,10 @@ from minga.keras_parts import import_keras
 
 __all__ = ["translate"]
 
-Translated = Metric | Callable[[Tensor, Tensor], Tensor]
 
-
-def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Translated]:
+def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Metric]:
     """The compiled metrics of a model, which has given such outputs for such targets."""
-    keras = import_keras()
-    translated: dict[str, Translated] = {}
+    translated: dict[str, Metric] = {}
     for compiled in model.metrics:
         if not hasattr(compiled, "metrics"):  # the running mean of the loss, which minga keeps itself
             continue
@@ -30,27 +26,16 @@ def translate(model: Any, outputs: Tensor, targets: Tensor) -> dict[str, Transla
             # "accuracy" is one of three metrics; which one, Keras knows only from outputs and targets.
             compiled.build(targets, outputs)
         for metric in compiled.metrics:
-            if isinstance(metric, keras.metrics.MeanMetricWrapper):
-                translated[metric.name] = _per_sample(metric)
-            else:
-                translated[metric.name] = _checked(Counted(metric=metric), outputs, targets)
+            translated[metric.name] = _checked(Counted(metric=metric), outputs, targets)
     return translated
-
-
-def _per_sample(metric: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    # The function inside has no public name; `get_config` has it only in a serialised form.
-    function, options = metric._fn, metric._fn_kwargs
-
-    def value(outputs: Tensor, targets: Tensor) -> Tensor:
-        values: Tensor = function(targets, outputs, **options)
-        return values.double().reshape(len(targets), -1).mean(dim=1)
-
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Metric):
-    """A Keras metric that counts in variables of its own, such as AUC and F1: what it has counted is its state."""
+    """A Keras metric: what it has counted in variables of its own is its state.
+
+    Means count a total and how much it is the total of, so that what a mask leaves out counts in neither.
+    """
 
     metric: Any
     busy: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -58,7 +43,12 @@ class Counted(Metric):
 
     @property
     def lower_is_better(self) -> bool:  # type: ignore[override]
-        return lower_by_name(self.metric.name)
+        metrics = import_keras().metrics
+        if isinstance(self.metric, metrics.FalsePositives | metrics.FalseNegatives):
+            return True
+        # Keras has no public name for it; its own callbacks go by this one, which not all metrics have.
+        direction = getattr(self.metric, "_direction", None)
+        return direction == "down" if direction else lower_by_name(self.metric.name)
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
         with self.busy:
@@ -93,12 +83,32 @@ def _checked(metric: Counted, outputs: Tensor, targets: Tensor) -> Counted:
             f"{tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}: {error}"
         ) from error
     if cut:
-        halves = (metric.state(outputs[:cut], targets[:cut]), metric.state(outputs[cut:], targets[cut:]))
-        if not torch.allclose(metric.combine(halves), whole, rtol=1e-4, atol=1e-6):
+        halves = [metric.state(_part(outputs, half), targets[half]) for half in (slice(cut), slice(cut, None))]
+        if not torch.allclose(metric.combine(halves), whole, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise WorkloadError(
                 f"the metric {metric.metric.name!r} ({type(metric.metric).__name__}) can't be added up over nodes: "
-                "what it counts of two halves is not what it counts of the whole; leave it out of compile(), and ask "
-                "the trained model for it: minga.keras.load(run).evaluate(...) after compile(metrics=[...])"
+                f"what it counts of two halves is not what it counts of the whole; {_remedy(metric.metric)}"
             )
     metric.value(whole)
     return metric
+
+
+def _part(outputs: Tensor, part: slice) -> Tensor:
+    """Some of the outputs, with their mask, which Keras keeps as an attribute that slices don't have."""
+    some = outputs[part]
+    mask = getattr(outputs, "_keras_mask", None)
+    if mask is not None:
+        some._keras_mask = mask[part]  # type: ignore[attr-defined]
+    return some
+
+
+def _remedy(metric: Any) -> str:
+    if isinstance(metric, import_keras().metrics.MeanMetricWrapper):
+        return (
+            "have the function give one value for each sample, such as ops.mean(..., axis=-1) (a loss: with "
+            "reduction='none'), or use a metric that counts, such as keras.metrics.RootMeanSquaredError()"
+        )
+    return (
+        "leave it out of compile(), and ask the trained model for it: minga.keras.load(run).evaluate(...) after "
+        "compile(metrics=[...])"
+    )

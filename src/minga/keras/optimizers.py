@@ -21,7 +21,11 @@ Options = dict[str, Any]
 
 # What each gets besides the learning rate, from Keras' own description of it.
 _TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
-    "SGD": (torch.optim.SGD, lambda own: {"momentum": own["momentum"], "nesterov": own["nesterov"]}),
+    # Without momentum Nesterov's is plain SGD, which Keras takes it for and torch refuses.
+    "SGD": (
+        torch.optim.SGD,
+        lambda own: {"momentum": own["momentum"], "nesterov": own["nesterov"] and own["momentum"] > 0},
+    ),
     "Adam": (torch.optim.Adam, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
     "AdamW": (torch.optim.AdamW, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
     "Adamax": (torch.optim.Adamax, lambda own: _betas(own)),
@@ -44,8 +48,11 @@ _TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
 _ABSENT = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 
 
-def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
-    """A function that makes torch's counterpart of a Keras optimizer for given parameters."""
+def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+    """A function that makes torch's counterpart of a Keras optimizer for given parameters.
+
+    `learning_rate`: as `learning_rate_of` gives it, beside the factor that it goes with.
+    """
     kind = type(optimizer).__name__
     remedy = "Or write a minga.Workload with an optimizer of torch's."
     if kind not in _TRANSLATED:
@@ -57,7 +64,7 @@ def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
                 f"the optimizer {kind} has {option}={own[option]!r}, which can't be translated; leave it out. {remedy}"
             )
     made_by, options = _TRANSLATED[kind]
-    given = {**options(own), "lr": learning_rate_of(optimizer)[0]}
+    given = {**options(own), "lr": learning_rate}
     decay = own.get("weight_decay")
     if decay:
         if kind not in ("Adam", "AdamW", "Nadam"):
@@ -73,8 +80,11 @@ def translate(optimizer: Any) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
     return lambda parameters: made_by(parameters, **given)
 
 
-def learning_rate_of(optimizer: Any, steps: int = 1000) -> tuple[float, Callable[[float], float] | None]:
-    """The learning rate, and for a schedule its factor as a function of progress, over as many steps as given."""
+def learning_rate_of(optimizer: Any, steps: int) -> tuple[float, Callable[[float], float] | None]:
+    """The learning rate, and for a schedule its highest one and the factor on that as a function of progress.
+
+    `steps`: how many the schedule is followed over.
+    """
     schedule = getattr(optimizer, "_learning_rate", None)
     if not callable(schedule):
         return float(optimizer.learning_rate), None

@@ -49,6 +49,8 @@ def workload(
     maker = (Copies if is_keras_model(model) else New)(model, lambda: inputs)
     sample = maker.compiled()
     _check(sample)
+    if isinstance(maker, Copies):
+        maker()  # so that what can't be copied is said here, not by the ranks
     with torch.no_grad():
         outputs = _call(sample, inputs, training=False)
     if not isinstance(outputs, Tensor):
@@ -56,6 +58,8 @@ def workload(
             f"the model {sample.name!r} has {len(outputs)} outputs, and minga translates models with one; write a "
             "minga.Workload whose predict(model, batch) joins them"
         )
+    # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
+    rate, schedule = learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))
     return Workload(
         name=name or sample.name,
         model=maker,
@@ -63,10 +67,9 @@ def workload(
         test=None if test is None else as_dataset("test", test),
         loss=_loss,
         predict=_predict,
-        optimizer=translate_optimizer(sample.optimizer),
+        optimizer=translate_optimizer(sample.optimizer, rate),
         metrics=translate_metrics(sample, outputs, targets),
-        # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
-        schedule=learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))[1],
+        schedule=schedule,
         batch=batch,
         epochs=epochs,
     )
@@ -113,6 +116,14 @@ def _check(model: Any) -> None:
             f"the loss {loss.name!r} has reduction={reduction!r}, so it depends on how many samples a node has; "
             "use 'sum_over_batch_size', the mean"
         )
+    for variable in model.trainable_variables:
+        constraint = variable.constraint
+        if constraint is not None:
+            kind = getattr(constraint, "__name__", type(constraint).__name__)
+            raise WorkloadError(
+                f"{variable.path} has the constraint {kind}, which weights that are updated in parts and averaged "
+                "would not keep to; leave it out, or use a regularizer such as kernel_regularizer=keras.regularizers.L2"
+            )
 
 
 def _call(model: Any, inputs: Any, *, training: bool) -> Any:

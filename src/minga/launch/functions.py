@@ -88,6 +88,7 @@ def launch(
             launch_script(experiment, run, script, tick=tick)
         finally:
             tick()
+            words.pass_on_rest()
     results = [_result(run, rank) for rank in range(experiment.ranks)]
     return Launched(results, run, summarise(run, experiment))
 
@@ -117,6 +118,7 @@ class _Words:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read = 0
+        self._rest = b""
 
     def pass_on(self) -> None:
         if not self._log.is_file():
@@ -126,6 +128,15 @@ class _Words:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
-        if whole:
-            sys.stdout.write(whole.decode(errors="replace"))
+        self._rest = new[len(whole) :]
+        self._print(whole)
+
+    def pass_on_rest(self) -> None:
+        """At the end: a last line may have no end of its own."""
+        if self._rest:
+            self._print(self._rest + b"\n")
+
+    def _print(self, words: bytes) -> None:
+        if words:
+            sys.stdout.write(words.decode(errors="replace"))
             sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
@@ -109,7 +110,7 @@ class _Rank:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
             self._trainee = build_trainee(
-                self._experiment, workload, self._rank, self._recorder.spans, reads=not self._serves
+                self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
             if self._experiment.checkpoints.enabled:
                 self._keeper = self._keep(self._trainee)
@@ -117,6 +118,13 @@ class _Rank:
                 self._trainee.replica.ledger = self._keep_updates()
         except BaseException as error:
             self._fail(error)
+
+    def _beginning(self) -> Experiment:
+        """For who gets weights from others or from a checkpoint, those to start from may lie elsewhere, or be gone."""
+        if not self._joined and not self._arguments.get("resume"):
+            return self._experiment
+        training = dataclasses.replace(self._experiment.training, start_from=None)
+        return dataclasses.replace(self._experiment, training=training)
 
     def _keep(self, trainee: Trainee) -> Keeper:
         name = self._arguments.get("resume")

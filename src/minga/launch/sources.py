@@ -18,7 +18,7 @@ import symtable
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from minga.errors import UsageError
@@ -123,30 +123,64 @@ class _Parts:
 
 def _source(thing: FunctionType | type) -> str:
     """The text of a function or class of the notebook, with its decorators."""
-    code = _code_of(thing)
     if "<locals>" in thing.__qualname__:
         raise UsageError(f"{thing.__name__} is defined inside a function; define it in a cell of its own")
-    lines = linecache.getlines(code.co_filename) if code is not None else []
-    wanted = (ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(thing, FunctionType) else (ast.ClassDef,)
-    for node in ast.walk(ast.parse("".join(lines))):
-        if isinstance(node, wanted) and node.name == thing.__name__:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if code is not None and first <= code.co_firstlineno <= (node.end_lineno or first):
-                return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
-    raise UsageError(f"the source of {thing.__name__} can't be found; define it in a cell, or in a file and import it")
+    found = _class_source(thing) if isinstance(thing, type) else _function_source(thing)
+    if found is None:
+        raise UsageError(
+            f"the source of {thing.__name__} can't be found; define it in a cell, or in a file and import it"
+        )
+    return found
 
 
-def _code_of(thing: FunctionType | type) -> CodeType | None:
-    """Of a class: that of one of its methods, as classes themselves don't know where they are from."""
-    if isinstance(thing, FunctionType):
-        inner = inspect.unwrap(thing)
-        return inner.__code__ if isinstance(inner, FunctionType) else None
+def _function_source(function: FunctionType) -> str | None:
+    inner = inspect.unwrap(function)
+    code = inner.__code__ if isinstance(inner, FunctionType) else None
+    return None if code is None else _definition(function, code.co_filename, code.co_firstlineno)
+
+
+def _class_source(thing: type) -> str | None:
+    """By one of its methods, as classes themselves don't know where they are from; else by its name, newest first."""
     for member in vars(thing).values():
-        function = getattr(member, "__func__", getattr(member, "fget", member))
-        # Generated ones, such as a dataclass', are from nowhere.
-        if isinstance(function, FunctionType) and linecache.getlines(function.__code__.co_filename):
-            return function.__code__
+        function = inspect.unwrap(getattr(member, "__func__", getattr(member, "fget", member)))
+        if isinstance(function, FunctionType):  # generated ones, such as a dataclass', are from elsewhere
+            found = _definition(thing, function.__code__.co_filename, function.__code__.co_firstlineno)
+            if found is not None:
+                return found
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    cells = [name for name in reversed(linecache.cache) if not Path(name).exists()]
+    sources = (_definition(thing, name) for name in [*cells, *([script] if script else [])])
+    return next((text for text in sources if text is not None), None)
+
+
+def _definition(thing: FunctionType | type, file: str, line: int | None = None) -> str | None:
+    """What defines a function or class in a cell or file, around a line if there is one to go by."""
+    lines = linecache.getlines(file)
+    wanted = (ast.ClassDef,) if isinstance(thing, type) else (ast.FunctionDef, ast.AsyncFunctionDef)
+    try:
+        nodes = list(ast.walk(ast.parse("".join(lines))))
+    except SyntaxError:  # a cell with commands of the notebook's own
+        return None
+    for node in nodes:
+        if not isinstance(node, wanted) or node.name != thing.__name__:
+            continue
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        fits = first <= line <= (node.end_lineno or first) if line is not None else _has_members_of(thing, node)
+        if fits:
+            return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
     return None
+
+
+def _has_members_of(thing: FunctionType | type, node: ast.AST) -> bool:
+    """Whether a definition may be that of a class: an earlier one of the same name has other members."""
+    assert isinstance(node, ast.ClassDef)
+    written = {
+        target.id
+        for statement in node.body
+        for target in getattr(statement, "targets", [getattr(statement, "target", None)])
+        if isinstance(target, ast.Name)
+    }
+    return written <= {*vars(thing), *vars(thing).get("__annotations__", {})}
 
 
 def _globals_of(text: str) -> set[str]:

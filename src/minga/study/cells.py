@@ -26,7 +26,16 @@ from minga.network import Network
 from minga.strategies import Single
 from minga.study.label import label_of, text_of
 
-__all__ = ["Batch", "Cell", "Environment", "flatten", "make_cells", "overlay"]
+__all__ = [
+    "Batch",
+    "Cell",
+    "Environment",
+    "flatten",
+    "make_cells",
+    "make_first_cell",
+    "overlay",
+    "weights_name",
+]
 
 # Tables at these places are one value, not a folder of paths.
 _WHOLE = {"strategy", "codec"}
@@ -107,9 +116,11 @@ class Cell:
         canonical = json.dumps(_difference(whole, usual), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
-    def for_repetition(self, repetition: int, runs: Path) -> Experiment:
-        """What to run: each repetition has a seed of its own."""
+    def for_repetition(self, repetition: int, runs: Path, *, weights: Path | None = None) -> Experiment:
+        """What to run: each repetition has a seed of its own. `weights`: where those lie that all begin with."""
         training = dataclasses.replace(self.experiment.training, seed=self.experiment.training.seed + repetition)
+        if weights is not None:
+            training = dataclasses.replace(training, start_from=str(weights))
         return dataclasses.replace(self.experiment, training=training, runs=str(runs))
 
 
@@ -120,7 +131,7 @@ def make_cells(
     environments: Sequence[Environment],
 ) -> list[Cell]:
     """All cells, in the order in which they are written; raises `FieldError` for one that can't work."""
-    base = dict(experiment) | ({} if batch is None else {"batch": dataclasses.asdict(batch)})
+    base = _base(experiment, batch)
     cells: dict[str, Cell] = {}
     if grid or not environments:
         for combination in itertools.product(*grid.values()):
@@ -137,6 +148,20 @@ def make_cells(
             raise FieldError((*place, "label"), f"there are two cells with the label {environment.label!r}")
         cells[cell.identity] = cell
     return list(cells.values())
+
+
+def make_first_cell(experiment: Mapping[str, Any], batch: Batch | None, overrides: Mapping[str, Any]) -> Cell:
+    """The run that is made before all others, which begin with its weights."""
+    return _make_cell(_base(experiment, batch), overrides, ("pretraining",), "pretraining")
+
+
+def weights_name(first: Cell) -> str:
+    """Of the file in the study's directory; another one for what is trained otherwise."""
+    return f"pretrained-{first.identity}.safetensors"
+
+
+def _base(experiment: Mapping[str, Any], batch: Batch | None) -> dict[str, Any]:
+    return dict(experiment) | ({} if batch is None else {"batch": dataclasses.asdict(batch)})
 
 
 def _make_cell(

@@ -32,7 +32,7 @@ from pydantic import BeforeValidator
 
 from minga.config import Config, FieldError, build
 from minga.errors import unknown
-from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, overlay
+from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, make_first_cell, overlay, weights_name
 
 __all__ = ["Job", "Study"]
 
@@ -94,6 +94,10 @@ class Study(Config):
     environment: tuple[Environment, ...] = ()
     """Cells with names of their own, besides those of the grid."""
 
+    pretraining: dict[str, Any] = field(default_factory=dict)
+    """Paths in which a run differs from `experiment` that is made once, before all others, which begin with its
+    weights (empty: they begin with random ones)."""
+
     repetitions: int = 3
     """How often each cell is run; repetition r (from 0) has the experiment's seed + r."""
 
@@ -122,7 +126,20 @@ class Study(Config):
     @cached_property
     def cells(self) -> list[Cell]:
         """What is compared, in the order in which it is written."""
-        return make_cells(self.experiment, self.batch, self.grid, self.environment)
+        experiment = self.experiment
+        if self.pretrained is not None:
+            # Whoever begins with other weights is another experiment.
+            experiment = overlay(experiment, {"training.start_from": weights_name(self.pretrained)})
+        return make_cells(experiment, self.batch, self.grid, self.environment)
+
+    @cached_property
+    def pretrained(self) -> Cell | None:
+        """What is trained first, if anything is."""
+        if not self.pretraining:
+            return None
+        if "training.start_from" in flatten(self.experiment):
+            raise FieldError(("pretraining",), "experiment.training.start_from says already where weights come from")
+        return make_first_cell(self.experiment, self.batch, flatten(self.pretraining))
 
     @cached_property
     def jobs(self) -> list[Job]:
@@ -156,7 +173,9 @@ class Study(Config):
             return overlay(self.experiment, flatten(value))
         if key == "batch":
             return {**(dataclasses.asdict(self.batch) if self.batch else {}), **value}
-        return {**self.grid, **flatten(value)} if key == "grid" else dict(value)
+        if key in ("grid", "pretraining"):
+            return {**flatten(getattr(self, key)), **flatten(value)}
+        return dict(value)
 
     def to_toml(self) -> str:
         """The study as TOML that reads back to an equal one."""

@@ -63,8 +63,8 @@ class StudyView(View):
     def study_begins(self, standing: Standing) -> None:
         pass
 
-    def warm_up_begins(self, job: Job) -> None:
-        pass
+    def preparation_begins(self, what: str) -> None:
+        """A run that is none of the study's own: a warm-up, pretraining."""
 
     def cell_begins(self, standing: Standing) -> None:
         pass
@@ -96,8 +96,8 @@ class LiveStudyView(OnScreen, StudyView):
         self._progress.update(self._task, description=standing.study.name, total=len(standing.study.jobs))
         self.tick()
 
-    def warm_up_begins(self, job: Job) -> None:
-        self._what = f"warm-up: {job.cell.label}"
+    def preparation_begins(self, what: str) -> None:
+        self._what = what
 
     def cell_begins(self, standing: Standing) -> None:
         self._what = str(standing.job)
@@ -134,8 +134,8 @@ class PlainStudyView(StudyView):
         done = f"{standing.done} done before, " if standing.done else ""
         self._print(f"{escape(study.title)}: {total} runs of {len(study.cells)} cells; {done}{left}")
 
-    def warm_up_begins(self, job: Job) -> None:
-        self._print(f"warm-up: {escape(job.cell.label)}")
+    def preparation_begins(self, what: str) -> None:
+        self._print(escape(what))
 
     def cell_begins(self, standing: Standing) -> None:
         left = f"about {duration(standing.seconds_left)} left (estimated)"

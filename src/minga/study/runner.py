@@ -15,13 +15,15 @@ from pathlib import Path
 from minga.errors import MingaError, RunStopped
 from minga.report.live import View
 from minga.runner import run
+from minga.study.cells import weights_name
 from minga.study.description import Job, Study
 from minga.study.directory import remove_runs_without_a_result, remove_tree, study_directory
 from minga.study.estimate import Forecast
 from minga.study.progress import Standing, StudyView
 from minga.study.results import Result, Results
+from minga.weights import weights_file
 
-__all__ = ["Outcome", "outcome_of", "run_study"]
+__all__ = ["Outcome", "outcome_of", "run_study", "weights_of"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def run_study(study: Study, out: Path, view: StudyView | None = None, *, fresh: 
 
 def _clean_up(directory: Path, results: Results) -> None:
     remove_runs_without_a_result(directory / "runs", {Path(line.run).name for line in results.lines if line.run})
-    remove_tree(directory / "warm-up")
+    for folder in ("warm-up", "pretraining"):
+        remove_tree(directory / folder)
 
 
 def outcome_of(study: Study, directory: Path) -> Outcome:
@@ -88,9 +91,10 @@ def _run_all(study: Study, directory: Path, left: list[Job], results: Results, v
     standing = Standing(study, forecast, list(left), done=len(study.jobs) - len(left))
     standing.begin(None)
     view.study_begins(standing)
+    weights = _pretrained(study, directory, view)
     for job in left[: study.warm_up]:
-        view.warm_up_begins(job)
-        _run_one(job, directory, "warm-up", view)
+        view.preparation_begins(f"warm-up: {job.cell.label}")
+        _run_one(job, directory, "warm-up", view, weights)
         remove_tree(directory / "warm-up")
     for number, job in enumerate(left):
         if number or study.warm_up:
@@ -98,7 +102,7 @@ def _run_all(study: Study, directory: Path, left: list[Job], results: Results, v
         standing.left.remove(job)
         standing.begin(job)
         view.cell_begins(standing)
-        result = _run_one(job, directory, "runs", view)
+        result = _run_one(job, directory, "runs", view, weights)
         results.append(result)
         standing.done += 1
         if result.state == "done":
@@ -107,12 +111,31 @@ def _run_all(study: Study, directory: Path, left: list[Job], results: Results, v
         view.cell_ended(standing, result)
 
 
-def _run_one(job: Job, directory: Path, runs: str, view: StudyView) -> Result:
+def weights_of(study: Study, directory: Path) -> Path:
+    """Where the weights of a study's pretraining lie, or will."""
+    assert study.pretrained is not None
+    return directory / weights_name(study.pretrained)
+
+
+def _pretrained(study: Study, directory: Path, view: StudyView) -> Path | None:
+    """The file with the weights that all runs begin with, trained now if it is not there."""
+    if study.pretrained is None:
+        return None
+    weights = weights_of(study, directory)
+    if not weights.exists():
+        view.preparation_begins("pretraining")
+        summary = run(study.pretrained.for_repetition(0, directory / "pretraining"), _Watched(view))
+        weights_file(Path(summary.run)).rename(weights)
+        remove_tree(directory / "pretraining")
+    return weights
+
+
+def _run_one(job: Job, directory: Path, runs: str, view: StudyView, weights: Path | None) -> Result:
     watched = _Watched(view)
     began = time.monotonic()
     error: str | None = None
     try:
-        run(job.cell.for_repetition(job.repetition, directory / runs), watched)
+        run(job.cell.for_repetition(job.repetition, directory / runs, weights=weights), watched)
     except RunStopped:  # the study was asked to end, not just this run
         raise
     except MingaError as failure:

@@ -16,9 +16,10 @@ from pathlib import Path
 from minga.data.directory import lies_here
 from minga.data.fetching.digests import check_file
 from minga.data.fetching.download import Patience, download
-from minga.data.fetching.local import bring_file, bring_folder, find_archive, find_file, find_folder
+from minga.data.fetching.local import archives_in, bring_file, bring_folder, find_archive, find_file, find_folder
 from minga.data.fetching.record import files_in, note_down, noted
-from minga.data.fetching.unpack import take_members, unpack
+from minga.data.fetching.unpack import is_archive, take_members, unpack
+from minga.data.fetching.verify import check_folder
 from minga.data.progress import NO_PROGRESS, Progress
 from minga.data.sources import KnownArchive, KnownDataset, KnownFile
 from minga.errors import DataError
@@ -50,18 +51,13 @@ def fetch(
     if source is not None and not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
     fetching = _Fetching(dataset, data / dataset.folder, source, link, progress, patience)
-    brought = []
-    for file in dataset.files:
-        if file.archive is None:
-            brought.append(fetching.file(file, wanted=everything or not file.optional))
-    for archive in dataset.archives:
-        wanted = everything or not archive.optional
-        members = [file for file in dataset.files if file.archive == archive.name]
-        if archive.into is not None:
-            brought.append(fetching.whole_archive(archive, wanted=wanted))
-        elif members:
-            brought += fetching.members(archive, members)
-    return brought
+    try:
+        return fetching.bring(everything=everything)
+    except OSError as error:
+        raise DataError(
+            f"{dataset.name} can't be brought to {fetching.folder} ({error}); make it writable, or use "
+            "another place with --data DIR"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,20 @@ class _Fetching:
     link: bool
     progress: Progress
     patience: Patience | None
+
+    def bring(self, *, everything: bool) -> list[Brought]:
+        brought = []
+        for file in self.dataset.files:
+            if file.archive is None:
+                brought.append(self.file(file, wanted=everything or not file.optional))
+        for archive in self.dataset.archives:
+            wanted = everything or not archive.optional
+            members = [file for file in self.dataset.files if file.archive == archive.name]
+            if archive.into is not None:
+                brought.append(self.whole_archive(archive, wanted=wanted))
+            elif members:
+                brought += self.members(archive, members)
+        return brought
 
     def file(self, file: KnownFile, *, wanted: bool) -> Brought:
         if (here := self._whole(file)) is not None:
@@ -106,17 +116,15 @@ class _Fetching:
             return brought
         self.folder.mkdir(parents=True, exist_ok=True)
         if packed is None:
-            packed = self.folder / archive.name
-            self._download(archive.url, packed, archive, packed=False)
+            packed = self._downloaded(archive)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=self.folder) as name:
-            temporary = {file.name: Path(name) / file.name for file in missing}
-            there = take_members(packed, temporary)
+            there = take_members(packed, {file.name for file in missing}, Path(name))
             for file in missing:
                 if file.name not in there:
                     raise DataError(f"{packed} has no {file.name}; is it the right archive?")
-                self._refuse_damaged(file, temporary[file.name], packed=False)
+                self._refuse_damaged(file, Path(name) / file.name, packed=False)
                 target = self.folder / file.name
-                temporary[file.name].replace(target)
+                (Path(name) / file.name).replace(target)
                 brought.append(self._noted(file, target, archive.url if self.source is None else str(packed)))
         if self.source is None:
             packed.unlink()
@@ -125,9 +133,10 @@ class _Fetching:
     def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> Brought:
         assert archive.into is not None
         target = self.folder / archive.into
-        if target.is_dir() and any(name.startswith(f"{archive.into}/") for name in noted(self.folder)):
+        if self._is_as_noted(archive):
             return Brought(archive.into, "here", target)
         origin = archive.url
+        downloaded: Path | None = None
         if self.source is not None:
             packed = find_archive(self.source, archive)
             folder = find_folder(self.source, self.dataset, archive) if packed is None else None
@@ -137,20 +146,22 @@ class _Fetching:
             elif folder is not None and wanted:
                 bring_folder(folder, target, link=self.link)
             elif wanted:
-                raise self._not_there([archive.name, f"a folder {archive.into}"])
+                named = ", ".join(self.dataset.classes) or repr(self.dataset.class_folders)
+                pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else archive.into
+                raise self._not_there([archive.name, pictures])
             else:
                 return Brought(archive.into, "left out", target)
             origin = str(packed or folder)
         elif wanted:
-            downloaded = self.folder / archive.name
-            self._download(archive.url, downloaded, archive, packed=False)
+            downloaded = self._downloaded(archive)
             unpack(downloaded, target, progress=self.progress)
-            downloaded.unlink()
         else:
             return Brought(archive.into, "left out", target)
         paths = list(files_in(target))
         with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
-            note_down(self.folder, paths, origin=origin, advance=advance)
+            note_down(self.folder, paths, origin=origin, below=archive.into, advance=advance)
+        if downloaded is not None:
+            downloaded.unlink()
         return Brought(archive.into, "fetched", target)
 
     def _whole(self, file: KnownFile) -> Path | None:
@@ -158,17 +169,33 @@ class _Fetching:
         here = lies_here(self.folder / file.name)
         return here if here is not None and check_file(here, file) is None else None
 
+    def _is_as_noted(self, archive: KnownArchive) -> bool:
+        """Whether all that an archive was unpacked to is there, and as it was then."""
+        remembered = noted(self.folder)
+        count = sum(name.startswith(f"{archive.into}/") for name in remembered)
+        if not count:
+            return False
+        with self.progress.task(f"checking {archive.into}", total=count, unit="files") as advance:
+            return all(each.state == "whole" for each in check_folder(archive, self.folder, remembered, advance))
+
+    def _downloaded(self, archive: KnownArchive) -> Path:
+        """The archive; one that was downloaded before, and not unpacked to the end, will do."""
+        path = self.folder / archive.name
+        if not (is_archive(path) and check_file(path, archive) is None):
+            self._download(archive.url, path, archive, packed=False)
+        return path
+
     def _copied(self, file: KnownFile, found: Path) -> Brought:
         packed = found.name == f"{file.name}.gz"
         self._refuse_damaged(file, found, packed=packed)
         target = self.folder / (f"{file.name}.gz" if packed else file.name)
         if not (target.exists() and target.samefile(found)):
             bring_file(found, target, link=self.link)
-        other = self.folder / (file.name if packed else f"{file.name}.gz")
-        other.unlink(missing_ok=True)  # one that was damaged, or it would not have been brought
         return self._noted(file, target, str(found))
 
     def _noted(self, file: KnownFile, target: Path, origin: str) -> Brought:
+        for other in {file.name, f"{file.name}.gz"} - {target.name}:
+            (self.folder / other).unlink(missing_ok=True)  # one that was damaged, or this would not have been brought
         note_down(self.folder, [target], origin=origin)
         return Brought(file.name, "fetched", target)
 
@@ -186,7 +213,9 @@ class _Fetching:
             raise DataError(f"{path} is not the {known.name} of {self.dataset.name}: {problem}")
 
     def _not_there(self, names: Sequence[str]) -> DataError:
+        found = archives_in(self.source) if self.source is not None else []
+        archives = f"give one of its archives with --from ({', '.join(map(str, found[:3]))}), or " if found else ""
         return DataError(
-            f"{self.source} has no {' and no '.join(names)}, which {self.dataset.name} needs; leave --from out to "
-            f"download it, or see {self.dataset.homepage}"
+            f"{self.source} has no {' and no '.join(names)}, which {self.dataset.name} needs; {archives}leave --from "
+            f"out to download it, or see {self.dataset.homepage}"
         )

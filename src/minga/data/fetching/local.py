@@ -7,10 +7,14 @@ import tempfile
 from pathlib import Path
 
 from minga.data.directory import lies_here
-from minga.data.fetching.unpack import is_archive
+from minga.data.fetching.unpack import is_archive, put_in_place
+from minga.data.readers.pictures import PICTURE_ENDINGS, class_names
 from minga.data.sources import KnownArchive, KnownDataset
+from minga.errors import DataError
 
-__all__ = ["bring_file", "bring_folder", "find_archive", "find_file", "find_folder"]
+__all__ = ["archives_in", "bring_file", "bring_folder", "find_archive", "find_file", "find_folder"]
+
+_ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
 
 def find_file(place: Path, dataset: KnownDataset, name: str) -> Path | None:
@@ -31,12 +35,31 @@ def find_archive(place: Path, archive: KnownArchive) -> Path | None:
     return next((path for name in names for path in sorted(place.rglob(name)) if is_archive(path)), None)
 
 
+def archives_in(place: Path) -> list[Path]:
+    """Those right in a folder, whatever they are called."""
+    found = sorted(place.iterdir()) if place.is_dir() else []
+    return [path for path in found if path.name.lower().endswith(_ARCHIVE_ENDINGS) and is_archive(path)]
+
+
 def find_folder(place: Path, dataset: KnownDataset, archive: KnownArchive) -> Path | None:
     """What an archive would be unpacked to: as another data directory has it, or the folder that is given itself."""
-    for folder in (place / dataset.folder / (archive.into or ""), place / (archive.into or "")):
-        if folder.is_dir():
-            return folder
-    return place if place.is_dir() and any(path.is_dir() for path in place.iterdir()) else None
+    if not place.is_dir():
+        return None
+    named = (place / dataset.folder / (archive.into or ""), place / (archive.into or ""))
+    if dataset.reader == "pictures":
+        return next((folder for folder in (*named, place) if _has_classes(folder, dataset)), None)
+    # Loose pictures: a folder that is not called as expected must have them right inside.
+    loose = any(path.suffix.lower() in PICTURE_ENDINGS for path in place.iterdir())
+    return next((folder for folder in named if folder.is_dir()), place if loose else None)
+
+
+def _has_classes(folder: Path, dataset: KnownDataset) -> bool:
+    """Whether there are pictures of the data set's classes; of any two where nobody says which it has."""
+    try:
+        found = class_names(folder, dataset.class_folders) if folder.is_dir() else set()
+    except DataError:  # something else lies there
+        return False
+    return len(found) > 1 and found >= set(dataset.classes)
 
 
 def bring_file(source: Path, target: Path, *, link: bool) -> None:
@@ -53,15 +76,17 @@ def bring_file(source: Path, target: Path, *, link: bool) -> None:
 
 def bring_folder(source: Path, target: Path, *, link: bool) -> None:
     """Copy (or link to) a folder; it has its name when all of it is there."""
+    here, there = source.resolve(), target.parent.resolve() / target.name
+    if here.is_relative_to(there) or there.is_relative_to(here):
+        raise DataError(
+            f"{source} can't be brought to {target}: they are the same, or one is inside of the other; give the folder "
+            "of the pictures alone with --from, or another place with --data DIR"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".copying-", dir=target.parent) as name:
         temporary = Path(name) / "content"
         if link:
-            temporary.symlink_to(source.resolve(), target_is_directory=True)
+            temporary.symlink_to(here, target_is_directory=True)
         else:
             shutil.copytree(source, temporary)
-        if target.is_symlink():
-            target.unlink()
-        elif target.exists():
-            shutil.rmtree(target)
-        temporary.rename(target)
+        put_in_place(temporary, target)

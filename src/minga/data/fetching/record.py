@@ -26,10 +26,20 @@ class Noted:
 
 
 def note_down(
-    folder: Path, paths: list[Path], *, origin: str, advance: Callable[[int], None] = lambda done: None
+    folder: Path,
+    paths: list[Path],
+    *,
+    origin: str,
+    below: str | None = None,
+    advance: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Write down size and hash of files in a data set's folder, besides those that are noted already."""
+    """Write down size and hash of files in a data set's folder, besides those that are noted already.
+
+    `below`: a folder in it whose files are all given; what was noted of others there is forgotten.
+    """
     table = _read(folder)
+    if below is not None:
+        table["files"] = {name: each for name, each in table["files"].items() if not name.startswith(f"{below}/")}
     for path in paths:
         size, digest = digest_of(path)
         table["files"][path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": digest, "from": origin}
@@ -63,7 +73,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 def _read(folder: Path) -> dict[str, Any]:
     try:
         table = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {"files": {}}
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / RECORD} can't be read ({error}); remove it and fetch the data set again") from None

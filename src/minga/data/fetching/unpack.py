@@ -6,6 +6,7 @@ unpack(Path("pictures.zip"), Path("pictures"))
 from __future__ import annotations
 
 import contextlib
+import lzma
 import shutil
 import stat
 import tarfile
@@ -20,10 +21,11 @@ from typing import IO
 from minga.data.progress import NO_PROGRESS, Progress
 from minga.errors import DataError
 
-__all__ = ["is_archive", "take_members", "unpack"]
+__all__ = ["is_archive", "put_in_place", "take_members", "unpack"]
 
 _PIECE = 1 << 20
 _MOST_MEMBERS = 5_000_000
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -42,40 +44,48 @@ def is_archive(path: Path) -> bool:
 
 def unpack(archive: Path, folder: Path, *, progress: Progress = NO_PROGRESS) -> int:
     """Unpack all of it to a new folder, which appears when it is complete; the number of files."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
-        count, new = 0, Path(temporary) / "content"
-        new.mkdir()
-        bar = progress.task(f"unpacking {archive.name}", total=None, unit="files")
-        with _damage_told(archive), bar as advance:
-            for member in _members(archive):
-                _write(member, new / _inside(archive, member.name))
-                count += 1
-                advance(1)
-        if folder.exists():
-            shutil.rmtree(folder)
-        new.rename(folder)
+    with _trouble_told(archive, folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
+            count, new = 0, Path(temporary) / "content"
+            new.mkdir()
+            with progress.task(f"unpacking {archive.name}", total=None, unit="files") as advance:
+                for member in _members(archive, new):
+                    _write(member, new / _inside(archive, member.name))
+                    count += 1
+                    advance(1)
+            put_in_place(new, folder)
     return count
 
 
-def take_members(archive: Path, names: dict[str, Path]) -> set[str]:
-    """Unpack only the files with these names (whatever folder they are in); the names that were found."""
+def put_in_place(new: Path, folder: Path) -> None:
+    """A folder instead of the one (or the link to one) that has its name."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    new.rename(folder)
+
+
+def take_members(archive: Path, names: set[str], folder: Path) -> set[str]:
+    """Unpack only the files with these names (whatever folder they are in) to one; the names that were found."""
     found: set[str] = set()
-    with _damage_told(archive):
-        for member in _members(archive):
+    with _trouble_told(archive, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for member in _members(archive, folder):
             name = PurePosixPath(member.name).name
             if name in names and name not in found and "__MACOSX" not in member.name:
-                _write(member, names[name])
+                _write(member, folder / name)
                 found.add(name)
     return found
 
 
-def _members(archive: Path) -> Iterator[_Member]:
-    """Its plain files; an error for what could do harm."""
+def _members(archive: Path, folder: Path) -> Iterator[_Member]:
+    """Its plain files; an error for what could do harm, or is too much for the folder's disk."""
     if zipfile.is_zipfile(archive):
-        return _of_zip(archive)
+        return _of_zip(archive, folder)
     if tarfile.is_tarfile(archive):
-        return _of_tar(archive)
+        return _of_tar(archive, folder)
     with archive.open("rb") as file:
         begins = file.read(8)
     kind = "a RAR file" if begins.startswith(b"Rar!") else "a 7z file" if begins[:2] == b"7z" else "or damaged"
@@ -85,17 +95,21 @@ def _members(archive: Path) -> Iterator[_Member]:
 
 
 @contextlib.contextmanager
-def _damage_told(archive: Path) -> Iterator[None]:
+def _trouble_told(archive: Path, folder: Path) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError) as error:
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's; unpackers' own have no number
+            raise DataError(
+                f"{archive} can't be unpacked to {folder} ({error}); make room, or use another place with --data DIR"
+            ) from None
         raise DataError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
 
 
-def _of_zip(archive: Path) -> Iterator[_Member]:
+def _of_zip(archive: Path, folder: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         entries = file.infolist()
-        _check_amount(archive, len(entries), sum(entry.file_size for entry in entries))
+        _check_amount(archive, folder, len(entries), sum(entry.file_size for entry in entries))
         for entry in entries:
             mode = entry.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -107,10 +121,10 @@ def _of_zip(archive: Path) -> Iterator[_Member]:
                     yield _Member(entry.filename, entry.file_size, content)
 
 
-def _of_tar(archive: Path) -> Iterator[_Member]:
+def _of_tar(archive: Path, folder: Path) -> Iterator[_Member]:
     with tarfile.open(archive) as file:
         for count, entry in enumerate(file, start=1):
-            _check_amount(archive, count, entry.size)
+            _check_amount(archive, folder, count, entry.size)
             if entry.isdir():
                 continue
             if not entry.isreg():
@@ -121,12 +135,12 @@ def _of_tar(archive: Path) -> Iterator[_Member]:
                 yield _Member(entry.name, entry.size, content)
 
 
-def _check_amount(archive: Path, members: int, nbytes: int) -> None:
-    free = shutil.disk_usage(archive.parent).free
+def _check_amount(archive: Path, folder: Path, members: int, nbytes: int) -> None:
+    free = shutil.disk_usage(folder).free
     if members > _MOST_MEMBERS or nbytes > free:
         raise DataError(
-            f"{archive.name} wants to unpack {members:,} files with {nbytes:,} bytes, and the disk of {archive.parent} "
-            f"has {free:,} left"
+            f"{archive.name} wants to unpack {members:,} files with {nbytes:,} bytes, and the disk that they "
+            f"go to has {free:,} left; make room, or use another with --data DIR"
         )
 
 

@@ -15,7 +15,7 @@ from minga.data.fetching.record import RECORD, Noted, noted
 from minga.data.progress import NO_PROGRESS, Progress
 from minga.data.sources import KnownArchive, KnownDataset, KnownFile
 
-__all__ = ["Finding", "is_here", "verify"]
+__all__ = ["Finding", "check_folder", "is_here", "verify"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def verify(dataset: KnownDataset, data: Path, *, progress: Progress = NO_PROGRES
             findings.append(_of_file(file, folder, remembered))
             advance(1)
         for archive in archives:
-            findings += _of_folder(archive, folder, remembered, advance)
+            findings += check_folder(archive, folder, remembered, advance)
     return findings
 
 
@@ -73,9 +73,10 @@ def _of_file(file: KnownFile, folder: Path, remembered: dict[str, Noted]) -> Fin
     return Finding(file.name, "whole" if problem is None else "damaged", problem)
 
 
-def _of_folder(
+def check_folder(
     archive: KnownArchive, folder: Path, remembered: dict[str, Noted], advance: Callable[[int], None]
 ) -> list[Finding]:
+    """One finding per damaged file of what an archive was unpacked to, or one that all is as it was written down."""
     assert archive.into is not None
     expected = {name: each for name, each in remembered.items() if name.startswith(f"{archive.into}/")}
     if not (folder / archive.into).is_dir():

@@ -21,6 +21,7 @@ from minga.errors import DataError
 __all__ = [
     "FORMAT",
     "MANIFEST",
+    "SKIPPED",
     "Manifest",
     "Normalisation",
     "Part",
@@ -32,6 +33,7 @@ __all__ = [
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+SKIPPED = "skipped.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +160,11 @@ def verify_prepared(folder: Path, *, progress: Progress = NO_PROGRESS) -> list[F
             if not path.is_file():
                 findings.append(Finding(shard.file, "missing"))
                 continue
-            size, digest = digest_of(path, advance=advance)
+            try:
+                size, digest = digest_of(path, advance=advance)
+            except OSError as error:
+                findings.append(Finding(shard.file, "damaged", f"it can't be read: {error.strerror}"))
+                continue
             problem = mismatch("sha256", digest, shard.sha256)
             if size != shard.bytes:
                 problem = f"it has {size:,} bytes instead of {shard.bytes:,}"

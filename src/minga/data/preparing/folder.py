@@ -1,10 +1,11 @@
 """A folder that is made under another name and gets its own when all in it is there and on the disk.
 
-    with new_folder(Path("prepared/fish")) as folder:        # prepared/.fish-x3k2
+    with new_folder(Path("prepared/fish")) as folder:        # prepared/.minga-preparing-fish-x3k2_a9q
         ...                                                  # and now prepared/fish
 
 Whatever ends the one who makes it, nobody ever sees half of one: what is left lies under its other name, locked by
-nobody, and the next one who makes the same folder removes it.
+nobody, and the next one who makes the same folder removes it. An older set that was moved away, and that nothing has
+come in the place of, gets its name back.
 """
 
 from __future__ import annotations
@@ -12,22 +13,43 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from minga.data.prepared.manifest import is_prepared
+from minga.data.prepared.manifest import MANIFEST, SKIPPED, Manifest, is_prepared
 from minga.errors import DataError
 
 __all__ = ["check_free", "new_folder"]
 
+_BEFORE = "-before"
+
 
 def check_free(out: Path, *, replace: bool) -> None:
     """`DataError` if there is something at this place that may not be replaced."""
-    if out.exists() and not (replace and is_prepared(out)):
-        remedy = "give --replace to make it anew" if is_prepared(out) else "give another folder with --out"
-        raise DataError(f"{out} exists already; {remedy}")
+    try:
+        _put_back(out)
+        if not out.exists():
+            return
+    except OSError as error:
+        raise DataError(f"{out.parent} can't be looked into ({error}); choose another with --out") from None
+    if not is_prepared(out):
+        raise DataError(f"{out} exists already; give another folder with --out")
+    if not replace:
+        raise DataError(f"{out} exists already; give --replace to make it anew")
+    try:
+        manifest = Manifest.load(out)
+    except DataError as error:
+        raise DataError(f"{out} is not replaced, for it may be something else ({error}); remove it yourself") from None
+    shards = {shard.file for part in manifest.parts.values() for shard in part.shards}
+    others = sorted({path.name for path in out.iterdir()} - shards - {MANIFEST, SKIPPED})
+    if others:
+        raise DataError(
+            f"{out} is not replaced: {others[0]!r} in it is not of the prepared set; move it elsewhere, or give "
+            "another folder with --out"
+        )
 
 
 @contextlib.contextmanager
@@ -36,7 +58,7 @@ def new_folder(out: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         _remove_remains(out)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
     except OSError as error:
         raise DataError(f"no folder can be made in {out.parent} ({error}); choose another with --out") from None
     held = _lock(folder)
@@ -52,32 +74,78 @@ def new_folder(out: Path, *, replace: bool = False) -> Iterator[Path]:
             f"{out} can't be written ({error}); nothing was changed, choose another disk with --out"
         ) from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # not there any more if all went well
+        shutil.rmtree(folder, ignore_errors=True)  # what could not be finished, or what was there before
         if held is not None:
             os.close(held)
 
 
 def _put_in_place(folder: Path, out: Path, replace: bool) -> None:
     check_free(out, replace=replace)  # again: another one may have made it meanwhile
-    before = folder.with_name(f"{folder.name}-before")
-    if out.exists():
+    if not out.exists():
+        folder.rename(out)
+        return
+    held = _lock(out)
+    if held is None:
+        raise DataError(f"another process replaces {out} just now; wait for it")
+    before = folder.with_name(f"{folder.name}{_BEFORE}")
+    try:
         out.rename(before)
-    folder.rename(out)
-    shutil.rmtree(before, ignore_errors=True)
+        try:
+            folder.rename(out)
+        except OSError:
+            before.rename(out)
+            raise
+        before.rename(folder)  # it is not the only one any more
+    finally:
+        os.close(held)
 
 
 def _remove_remains(out: Path) -> None:
     """Of those who were killed in the middle."""
-    for path in out.parent.glob(f".{out.name}-*"):
-        held = _lock(path) if path.is_dir() else None
+    _put_back(out)
+    for path in _remains(out):
+        with _held(path) as ours:
+            if ours:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _put_back(out: Path) -> None:
+    """The set that one who was killed had moved away, if nothing has come in its place."""
+    for path in _remains(out):
+        with _held(path) as ours:
+            if ours and path.name.endswith(_BEFORE) and not out.exists():
+                path.rename(out)
+
+
+def _remains(out: Path) -> list[Path]:
+    """Folders that were begun for this one, by those who are at work and by those who are not any more."""
+    ours = re.compile(f"{re.escape(_prefix(out))}[a-z0-9_]{{8}}({_BEFORE})?")
+    found = out.parent.iterdir() if out.parent.is_dir() else ()
+    return sorted(path for path in found if ours.fullmatch(path.name) and path.is_dir())
+
+
+def _prefix(out: Path) -> str:
+    """No other program calls its folders so."""
+    return f".minga-preparing-{out.name}-"
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether nobody else has it; nobody gets it meanwhile."""
+    held = _lock(folder)
+    try:
+        yield held is not None
+    finally:
         if held is not None:
-            shutil.rmtree(path, ignore_errors=True)
             os.close(held)
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds it until it is closed or this process ends; None if another has it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """A descriptor that holds it until it is closed or this process ends; None if another has it, or has removed it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

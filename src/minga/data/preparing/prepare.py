@@ -21,22 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minga.data.fetching.digests import digest_of
-from minga.data.prepared.manifest import MANIFEST, Manifest, Normalisation, Part, Shard, Shuffle
+from minga.data.prepared.manifest import MANIFEST, SKIPPED, Manifest, Normalisation, Part, Shard, Shuffle
 from minga.data.prepared.shard_file import Field, record_bytes
 from minga.data.preparing.folder import check_free, new_folder
 from minga.data.preparing.recipe import Recipe
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
 from minga.data.preparing.split import Plan, divide
 from minga.data.preparing.statistics import Moments
-from minga.data.preparing.work import Done, Labour, Task, do_all
+from minga.data.preparing.work import Done, Labour, Task, do_all, outline_of
 from minga.data.progress import NO_PROGRESS, Progress
 from minga.data.readers import Origin, open_reader
 from minga.data.readers.base import PARTS, BadSample, Reader
 from minga.errors import DataError
 
-__all__ = ["SKIPPED", "prepare"]
+__all__ = ["prepare"]
 
-SKIPPED = "skipped.jsonl"
 _DEFAULT_SPLIT = (0.8, 0.1, 0.1)
 _TASK_BYTES = 2 << 20
 _MOST_IN_A_TASK = 1024
@@ -78,7 +77,7 @@ def prepare(
         places = ShardPlaces.plan(folder, fields, plan.counts, recipe.shard_bytes)
         _check_space(out, places)
         places.make_files()
-        labour = Labour(places, reader.scale, moments=recipe.normalise, samples=len(reader))
+        labour = Labour(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
         moments: Moments | None = None
         bad: list[tuple[int, str, str]] = []
         with progress.task("preparing", total=sum(plan.counts), unit="samples") as advance:

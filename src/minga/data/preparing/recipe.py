@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from minga.errors import DataError, unknown
@@ -9,6 +10,9 @@ from minga.errors import DataError, unknown
 __all__ = ["Recipe", "parse_size"]
 
 _DTYPES = ("uint8", "float16", "float32")
+# Of a side, in pixels: what is larger is a slip of the finger rather than a picture to train on.
+_MOST_PIXELS = 16_384
+_SIZE = re.compile("[0-9]{1,9}[xX][0-9]{1,9}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,9 @@ class Recipe:
 
 def parse_size(text: str) -> tuple[int, int]:
     """`197x148`: width and height."""
-    width, _, height = text.lower().partition("x")
-    if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
-        raise DataError(f"--resize {text!r} should be WIDTHxHEIGHT in pixels, such as 197x148")
-    return int(width), int(height)
+    sides = [int(side) for side in text.lower().split("x")] if _SIZE.fullmatch(text) else []
+    if not sides or not all(0 < side <= _MOST_PIXELS for side in sides):
+        raise DataError(
+            f"--resize {text!r} should be WIDTHxHEIGHT, each from 1 to {_MOST_PIXELS:,} pixels, such as 197x148"
+        )
+    return sides[0], sides[1]

@@ -46,7 +46,7 @@ def parse_fractions(text: str) -> tuple[float, float, float]:
         len(numbers) not in (2, 3)
         or min(numbers) < 0
         or not numbers[0]
-        or abs(total - (1 if total < 2 else 100)) > 1e-6
+        or not abs(total - (1 if total < 2 else 100)) <= 1e-6  # also where one is no number
     ):
         raise DataError(f"--split {text!r} should be two or three parts that add up to 100 (or 1), such as 85,2,13")
     train, *others = (number / total for number in numbers)

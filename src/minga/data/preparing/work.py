@@ -6,7 +6,9 @@ so that processes start quickly.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -23,7 +25,7 @@ from minga.data.readers.base import BadSample, Reader, Sample
 from minga.errors import DataError, RunError
 from minga.pool import Pool
 
-__all__ = ["Done", "Labour", "Task", "do_all", "kept_form"]
+__all__ = ["Done", "Labour", "Task", "do_all", "kept_form", "outline_of"]
 
 _TRAIN = 0
 
@@ -57,8 +59,8 @@ class Labour:
     """What whole numbers are multiplied by where inputs become fractions."""
     moments: bool
     """Whether to compute them."""
-    samples: int
-    """Of the whole data set, as it was when samples were given their places."""
+    outline: str
+    """Of the whole data set, as it was when samples were given their places; see `outline_of`."""
 
     def do(self, reader: Reader, samples: Iterator[Sample | BadSample], task: Task, writer: ShardWriter) -> Done:
         bad: list[tuple[int, str, str]] = []
@@ -90,6 +92,12 @@ def kept_form(name: str, values: NDArray[np.generic], dtype: str, scale: float) 
         return (values.astype(np.float32) * np.float32(scale)).astype(dtype)
     with np.errstate(over="ignore"):  # whoever writes it looks
         return np.asarray(values).astype(dtype)
+
+
+def outline_of(reader: Reader) -> str:
+    """How many samples there are, and of which classes: the same wherever the same data set is opened."""
+    labels = b"" if reader.labels is None else reader.labels.tobytes()
+    return hashlib.sha256(json.dumps([len(reader), *reader.classes]).encode() + labels).hexdigest()
 
 
 def do_all(
@@ -145,14 +153,16 @@ _here: dict[str, object] = {}
 
 
 def _begin(origin: Origin, labour: Labour) -> None:
-    _here.update(reader=open_reader(origin), labour=labour, writer=ShardWriter(labour.places))
+    reader = open_reader(origin)
+    _here.update(reader=reader, labour=labour, writer=ShardWriter(labour.places), outline=outline_of(reader))
 
 
 def _do(task: Task) -> Done:
     reader, labour, writer = _here["reader"], _here["labour"], _here["writer"]
     assert isinstance(reader, Reader) and isinstance(labour, Labour) and isinstance(writer, ShardWriter)
-    if len(reader) != labour.samples:
+    if _here["outline"] != labour.outline:
         raise DataError(
-            f"there are {len(reader):,} samples instead of {labour.samples:,}: somebody changes the data set"
+            f"there are {len(reader):,} samples of {len(reader.classes):,} classes now, and they are not those from "
+            "before: somebody changes the data set; prepare it again when nobody does"
         )
     return labour.do(reader, reader.samples(task.indices.tolist()), task, writer)

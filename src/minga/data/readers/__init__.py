@@ -58,9 +58,10 @@ def origin_of_path(path: Path) -> Origin:
         return Origin(reader="pictures", path=str(path))
     if not path.is_file():
         raise DataError(f"{path} is neither a data set that Minga knows (minga data list) nor a folder or file here")
-    if path.name.endswith(TABLE_ENDINGS):
+    name = path.name.lower()  # some systems write .CSV and .TXT
+    if name.endswith(TABLE_ENDINGS):
         return Origin(reader="table", path=str(path))
-    if path.name.endswith((".txt", ".txt.gz", ".md")):
+    if name.endswith((".txt", ".txt.gz", ".md")):
         return Origin(reader="text", path=str(path))
     raise DataError(
         f"it is not clear what {path.name} is; known are folders of pictures, tables ({', '.join(TABLE_ENDINGS)}) and "

@@ -8,20 +8,21 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from minga.data.readers.base import BadSample, Picture, Reader, Sample
-from minga.data.readers.shaping import pillow, shape_image
+from minga.data.readers.shaping import pillow, shape_image, upright
 from minga.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PictureFolder"]
+__all__ = ["PICTURE_ENDINGS", "PictureFolder", "class_names"]
 
-_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+PICTURE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+_LEFT_BEHIND = {"__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
 _PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
 _LOOKED_AT = 20
 
@@ -41,13 +42,14 @@ class PictureFolder(Reader):
         if not self._paths:
             raise DataError(
                 f"{folder} has no pictures in folders named {class_folders!r}: put them into a folder per class "
-                f"(known endings: {', '.join(sorted(_ENDINGS))})"
+                f"(known endings: {', '.join(sorted(PICTURE_ENDINGS))})"
             )
         self.classes = sorted(set(names))
         number = {name: index for index, name in enumerate(self.classes)}
         self.labels = np.array([number[name] for name in names], dtype=np.int64)
         self.given_parts = None if parts is None else np.array(parts, dtype=np.int8)
-        self._picture = picture if picture.width is not None else self._as_they_are(picture)
+        self._picture = picture
+        self._same_size = None if picture.width is not None else self._size_of_all()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -57,11 +59,15 @@ class PictureFolder(Reader):
 
     def read(self, index: int) -> Sample:
         assert self.labels is not None
-        return {"inputs": shape_image(_open(self._paths[index]), self._picture), "targets": self.labels[index]}
+        image = _open(self._paths[index])
+        if self._same_size is not None and image.size != self._same_size:
+            found, wanted = (f"{width}x{height}" for width, height in (image.size, self._same_size))
+            raise BadSample(f"it is {found} instead of {wanted}; give --resize {wanted}")
+        return {"inputs": shape_image(image, self._picture), "targets": self.labels[index]}
 
-    def _as_they_are(self, picture: Picture) -> Picture:
+    def _size_of_all(self) -> tuple[int, int]:
         """Without a size that is asked for, all must have that of the first."""
-        sizes = set()
+        sizes: set[tuple[int, int]] = set()
         for path in self._paths[:: max(1, len(self._paths) // _LOOKED_AT)]:
             try:
                 sizes.add(_open(path).size)
@@ -70,22 +76,23 @@ class PictureFolder(Reader):
         if len(sizes) != 1:
             found = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)[:3]) or "none that can be read"
             raise DataError(f"the pictures in {self._folder} are of several sizes ({found}, ...); give --resize WxH")
-        width, height = sizes.pop()
-        return Picture(width=width, height=height, grey=picture.grey)
+        return sizes.pop()
+
+
+def class_names(folder: Path, class_folders: str = "*") -> set[str]:
+    """The classes that there are pictures of; none where the folder is no such one."""
+    return set(_look_around(folder, class_folders)[1])
 
 
 def _look_around(folder: Path, pattern: str) -> tuple[list[Path], list[str], list[int] | None]:
     """Paths of pictures, their classes, and their parts where folders say them."""
-    folder = _unwrapped(folder)
-    inner = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    given = bool(inner) and all(name.lower() in _PART_NAMES for name in inner)
+    folder, inner = _unwrapped(folder)
+    given = _are_parts(folder, inner)
     paths: list[Path] = []
     names: list[str] = []
     parts: list[int] = []
-    for top in [folder / name for name in inner] if given else [folder]:
-        for path in _files(top):
-            if path.suffix.lower() not in _ENDINGS or "__MACOSX" in path.parts or path.name.startswith("."):
-                continue
+    for top in inner if given else [folder]:
+        for path in _pictures(top):
             name = _class_of(path.relative_to(top), pattern)
             if name is not None and path.is_file():
                 paths.append(path)
@@ -94,24 +101,57 @@ def _look_around(folder: Path, pattern: str) -> tuple[list[Path], list[str], lis
     return paths, names, parts if given else None
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _are_parts(folder: Path, inner: list[Path]) -> bool:
+    """Whether these are the parts of a data set; `DataError` where only some are."""
+    odd = [path for path in inner if path.name.lower() not in _PART_NAMES]
+    # A class may well be called "train": then its pictures lie in it, and not in folders inside.
+    parts = [path for path in inner if path not in odd and _folders(path)]
+    if odd and parts:
+        raise DataError(
+            f"{folder} has folders for parts ({', '.join(path.name for path in parts)}), and beside them "
+            f"{odd[0].name!r}, which is none: move it elsewhere, or call it one of {', '.join(_PART_NAMES)}"
+        )
+    return bool(inner) and not odd
+
+
+def _pictures(folder: Path) -> Iterator[Path]:
     """All below, in a steady order, also through links to folders, which people make to choose classes."""
     seen = set()
-    for root, folders, files in os.walk(folder, followlinks=True):
+    for root, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
         real = os.path.realpath(root)
-        folders[:] = [] if real in seen else sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [] if real in seen else sorted(filter(_visible, folders))
         if real not in seen:
-            yield from (Path(root) / name for name in sorted(files))
+            names = (name for name in sorted(files) if Path(name).suffix.lower() in PICTURE_ENDINGS)
+            yield from (Path(root) / name for name in names if _visible(name))
         seen.add(real)
 
 
-def _unwrapped(folder: Path) -> Path:
-    """Without the folder or two that archives often have around the classes."""
-    while True:
-        inner = [path for path in folder.iterdir() if path.is_dir() and path.name not in ("__MACOSX", ".git")]
-        if len(inner) != 1 or not any(path.is_dir() for path in inner[0].iterdir()):
-            return folder
-        folder = inner[0]
+def _folders(folder: Path) -> list[Path]:
+    """Those inside that have pictures, however deep; notes or a prepared set beside them are no classes."""
+    try:
+        inner = sorted(path for path in folder.iterdir() if _visible(path.name) and path.is_dir())
+    except OSError as error:
+        _refuse(error)
+    return [path for path in inner if next(_pictures(path), None) is not None]
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise DataError(
+        f"{error.filename} can't be read ({error.strerror}); make it readable, or move it out of the data set"
+    ) from None
+
+
+def _visible(name: str) -> bool:
+    """Whether people put it there: what systems and programs leave behind is passed over."""
+    return not name.startswith(".") and name not in _LEFT_BEHIND
+
+
+def _unwrapped(folder: Path) -> tuple[Path, list[Path]]:
+    """Without the folder or two that archives often have around the classes; and the folders inside."""
+    inner = _folders(folder)
+    while len(inner) == 1 and (deeper := _folders(inner[0])):
+        folder, inner = inner[0], deeper
+    return folder, inner
 
 
 def _class_of(path: Path, pattern: str) -> str | None:
@@ -132,8 +172,6 @@ def _open(path: Path) -> Image:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of a picture that is suspiciously large, or whose notes are damaged
             with library.open(path) as image:
-                image.load()
-                loaded: Image = image
-                return loaded
+                return upright(image)
     except (OSError, SyntaxError, ValueError, Warning, library.DecompressionBombError, EOFError) as error:
         raise BadSample(f"it can't be read: {error}") from None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +17,9 @@ from minga.errors import DataError
 __all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+_OTHER_SEPARATORS = ";\t|"
+"""What programs write where the comma is part of numbers, or the ending is not told."""
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 class Rows(Protocol):
@@ -29,9 +34,10 @@ def open_rows(path: Path) -> Rows:
     """The table in a file, by its ending."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
-    if path.name.endswith(".parquet"):
+    name = path.name.lower()
+    if name.endswith(".parquet"):
         return _ParquetRows(path)
-    if path.name.endswith(TABLE_ENDINGS):
+    if name.endswith(TABLE_ENDINGS):
         return _CsvRows(path)
     raise DataError(f"{path.name} is no table that can be read; known endings: {', '.join(TABLE_ENDINGS)}")
 
@@ -41,14 +47,22 @@ class _CsvRows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._separator = "\t" if ".tsv" in path.suffixes else ","
+        self._separator = "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
         header = next(self._lines(), None)
+        if header and len(header) == 1 and (other := max(_OTHER_SEPARATORS, key=header[0].count)) in header[0]:
+            self._separator = other
+            header = next(self._lines(), None)
         if not header:
             raise DataError(f"{path} is empty; its first line should name the columns")
         self.columns = [name.strip() for name in header]
         if len(set(self.columns)) < len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise DataError(f"{path} has two columns {twice!r}; does its first line name the columns?")
+        if (number := _number_among(self.columns)) is not None:
+            raise DataError(
+                f"the first line of {path} should name the columns, and has {number!r}, a number: put a line with a "
+                "name for each column before it, or call that column otherwise"
+            )
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
         lines = self._lines()
@@ -56,13 +70,21 @@ class _CsvRows:
         return (row for row in lines if row)
 
     def _lines(self) -> Iterator[list[str]]:
-        packed = self._path.suffix == ".gz"
+        packed = self._path.suffix.lower() == ".gz"
         try:
             with gzip.open(self._path, "rb") if packed else self._path.open("rb") as raw:
                 with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
                     yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
         except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
             raise DataError(f"{self._path} can't be read ({error})") from None
+
+
+def _number_among(names: list[str]) -> str | None:
+    """A name that is a number, as the first line of a table without names has them."""
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    # Programs that know no names count columns (0, 1, 2, ...), and some columns are years.
+    counted = len(numbers) >= 3 and all(float(after) - float(before) == 1 for before, after in pairwise(numbers))
+    return numbers[0] if numbers and not counted else None
 
 
 class _ParquetRows:

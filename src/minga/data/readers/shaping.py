@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from minga.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["pillow", "shape_array", "shape_image"]
+__all__ = ["in_8_bits", "pillow", "shape_array", "shape_image", "upright"]
 
 
 def pillow() -> Any:
@@ -25,9 +26,36 @@ def pillow() -> Any:
     return PIL.Image
 
 
+def upright(image: Image) -> Image:
+    """An opened picture, loaded, as people see it: cameras note down how they were held instead of turning pixels."""
+    from PIL import ImageOps
+
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except (SyntaxError, ValueError, KeyError, TypeError, OverflowError, struct.error):
+        return image  # its notes are damaged, its pixels are not
+
+
+def in_8_bits(image: Image) -> Image:
+    """The same with values from 0 to 255, as they are meant; Pillow's own conversion cuts off what is above."""
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype(np.float32) / 257
+        converted: Image = pillow().fromarray(np.rint(values).astype(np.uint8))
+        return converted
+    if image.mode in ("I", "F"):
+        values = np.asarray(image)
+        if not np.array_equal(values, np.clip(np.rint(values), 0, 255)):
+            raise BadSample(
+                f"its values (mode {image.mode}) are from {values.min():g} to {values.max():g}, and not whole numbers "
+                "from 0 to 255; save it with 8 or 16 bits"
+            )
+    return image
+
+
 def shape_image(image: Image, wanted: Picture) -> NDArray[np.uint8]:
     """An opened picture in the shape that is wanted."""
-    image = image.convert("L" if wanted.grey else "RGB")
+    image = in_8_bits(image).convert("L" if wanted.grey else "RGB")
     if wanted.width is not None and wanted.height is not None:
         # Each pixel of the smaller picture is a mean of those it stands for, as far as it goes.
         image = image.resize((wanted.width, wanted.height), pillow().Resampling.BILINEAR, reducing_gap=None)

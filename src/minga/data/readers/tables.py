@@ -26,6 +26,9 @@ _MOST_WORDS = 1000
 # How programs write that there is no number. In a column of words they are words: "none" may well be one of its kinds.
 _NO_NUMBER = {"na", "n/a", "nan", "null", "none", "-", "?", "inf", "-inf", "+inf", "infinity", "-infinity"}
 _MOST_CLASSES = 100
+# A word among so many numbers is a slip of somebody: it costs a row, and does not make words of all the others.
+_MANY_NUMBERS = 100
+_NUMBERS_PER_SLIP = 99
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +60,22 @@ class TableChoice:
 class _Column:
     """What was found in a column."""
 
-    numeric: bool = True
     whole: bool = True
     values: set[str] | None = field(default_factory=set)
     """Those that occur; None: too many."""
     count: int = 0
+    """Of numbers."""
     total: float = 0.0
     empty: int = 0
+    words: int = 0
+    """What is neither a number nor says that there is none."""
+    word: str = ""
+    """The first of these."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it is one of numbers, but for a slip or two."""
+        return not self.words or self.count >= max(_MANY_NUMBERS, _NUMBERS_PER_SLIP * self.words)
 
     @property
     def mean(self) -> float:
@@ -75,7 +87,8 @@ class _Column:
             return
         number = _number(value)
         if number is None:
-            self.numeric = self.numeric and _word(value).lower() in _NO_NUMBER
+            if _word(value).lower() not in _NO_NUMBER:
+                self.words, self.word = self.words + 1, self.word or _word(value)
         else:
             self.count += 1
             self.total += number
@@ -106,9 +119,11 @@ class TableReader(Reader):
         # What a split needs to know of each row, in four bytes: the number of its target among those that occur.
         targets, seen = array("i"), {"": -1}
         for row in self._rows:
-            for column, value in zip(found, row, strict=False):
-                column.see(value)
-            word = _word(row[self._target]) if len(row) == len(names) else ""
+            word = ""
+            if len(row) == len(names):  # in others, values may be of other columns
+                word = _word(row[self._target])
+                for column, value in zip(found, row, strict=True):
+                    column.see(value)
             targets.append(seen.get(word, -2))
             if targets[-1] == -2 and len(seen) <= _MOST_WORDS:
                 targets[-1] = seen[word] = len(seen) - 1
@@ -125,14 +140,14 @@ class TableReader(Reader):
         few = column.values is not None and len(column.values) <= _MOST_CLASSES
         if task == "numbers" or (task == "auto" and column.numeric and not (column.whole and few)):
             if not column.numeric:
-                raise DataError(f"the column {name!r} has words, such as {words[0]!r}; use --task classes")
+                raise DataError(f"the column {name!r} has words, such as {column.word!r}; use --task classes")
             return
         if column.values is None:
             raise DataError(f"the column {name!r} has more than {_MOST_WORDS} different values; use --task numbers")
-        order = (lambda word: (float(word), word)) if column.numeric else None
-        self.classes = sorted(
-            (word for word in column.values if not column.numeric or _number(word) is not None), key=order
-        )
+        # Who asks for classes means words among them too.
+        numeric = column.numeric and not (task == "classes" and column.words)
+        order = (lambda word: (float(word), word)) if numeric else None
+        self.classes = sorted((word for word in column.values if not numeric or _number(word) is not None), key=order)
         number = {word: index for index, word in enumerate(self.classes)}
         self.labels = np.array([number.get(word, -1) for word in words] + [-1], dtype=np.int64)[targets]
 
@@ -184,7 +199,8 @@ class TableReader(Reader):
         inputs = np.concatenate([place.read(row[place.index], self._missing) for place in self._places])
         if self.labels is not None:
             if self.labels[number] < 0:
-                raise BadSample("its target is empty")
+                word = _word(row[self._target])
+                raise BadSample(f"its target is {f'{word!r}, no number' if word else 'empty'}")
             return {"inputs": inputs, "targets": self.labels[number]}
         value = _number(row[self._target])
         if value is None:
@@ -219,7 +235,8 @@ class _Place:
 
     def read(self, value: Any, missing: str) -> NDArray[np.float32]:
         empty = not _word(value) or (self.words is None and _number(value) is None)
-        if empty and missing == "skip":
+        slip = empty and _word(value) and _word(value).lower() not in _NO_NUMBER
+        if empty and (slip or missing == "skip"):
             raise BadSample(f"its {self.name!r} is {f'{value!r}, no number' if _word(value) else 'empty'}")
         if self.words is None:
             return np.array([self.mean if empty else _number(value)], dtype=np.float32)
@@ -228,7 +245,9 @@ class _Place:
 
 
 def _number(value: Any) -> float | None:
-    """As a number that can be counted with; None if it is none."""
+    """As a number that can be counted with; None if it is none. Yes and no are words, as in CSV."""
+    if isinstance(value, bool):
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):

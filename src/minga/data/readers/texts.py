@@ -77,7 +77,7 @@ class TextReader(Reader):
 
     def _blocks(self) -> Iterator[str]:
         try:
-            with gzip.open(self._path, "rb") if self._path.suffix == ".gz" else self._path.open("rb") as raw:
+            with gzip.open(self._path, "rb") if self._path.suffix.lower() == ".gz" else self._path.open("rb") as raw:
                 with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
                     while block := text.read(_BLOCK):
                         yield block

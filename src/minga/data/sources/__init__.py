@@ -88,7 +88,7 @@ class KnownDataset:
     """For pictures: folders that are classes, `*` standing for the class."""
 
     classes: tuple[str, ...] = ()
-    """Names of the classes where the files have only numbers."""
+    """Names of the classes; in the order of their numbers where the files have only these."""
 
     note: str = ""
     """What to know before fetching it."""

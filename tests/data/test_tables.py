@@ -1,0 +1,94 @@
+"""Tables with slips: rows of another length, a word among numbers, no line of names."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minga.data.readers import Origin, open_reader, origin_of_path
+from minga.data.readers.base import BadSample
+from minga.data.readers.tables import TableChoice
+from minga.errors import DataError
+
+
+def table(path: Path, text: str, **choice: Any) -> Any:
+    path.write_text(text)
+    return open_reader(Origin(reader="table", path=str(path), table=TableChoice(**choice)))
+
+
+def problems(reader: Any) -> dict[int, str]:
+    outcomes = enumerate(reader.samples(range(len(reader))))
+    return {index: str(outcome) for index, outcome in outcomes if isinstance(outcome, BadSample)}
+
+
+def test_rows_of_another_length_do_not_decide_what_a_column_is(tmp_path: Path) -> None:
+    reader = table(tmp_path / "x.csv", "a,b,y\n1,2,no\n3,4,yes\nsome,words\nfar,too,many,fields\n")
+    assert reader.facts["columns"] == ["a", "b"] and reader.classes == ["no", "yes"]
+    assert problems(reader) == {2: "it has 2 fields instead of 3", 3: "it has 4 fields instead of 3"}
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_what_stands_between_columns_is_seen_in_the_first_line(tmp_path: Path, separator: str) -> None:
+    lines = ["a,b,y", "1,2.5,no", "3,4,yes"]
+    reader = table(tmp_path / "x.csv", "\n".join(line.replace(",", separator) for line in lines))
+    assert reader.facts["columns"] == ["a", "b"] and reader.classes == ["no", "yes"]
+
+
+def with_a_slip(rows: int, *, column: int) -> str:
+    """The last row has a word in one of the columns a and y."""
+    lines = [[str(index), str(index % 3)] for index in range(rows)]
+    lines[-1][column] = "oops"
+    return "a,y\n" + "".join(",".join(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("missing", ["skip", "mean"])
+def test_a_word_among_many_numbers_costs_its_row_alone(tmp_path: Path, missing: str) -> None:
+    reader = table(tmp_path / "x.csv", with_a_slip(200, column=0), missing=missing)
+    assert reader.facts["columns"] == ["a"]
+    assert problems(reader) == {199: "its 'a' is 'oops', no number"}
+
+
+def test_among_few_numbers_words_are_words(tmp_path: Path) -> None:
+    reader = table(tmp_path / "x.csv", with_a_slip(50, column=0))
+    assert "a=oops" in reader.facts["columns"] and problems(reader) == {}
+
+
+def test_a_word_among_many_targets(tmp_path: Path) -> None:
+    reader = table(tmp_path / "x.csv", with_a_slip(200, column=1))
+    assert reader.classes == ["0", "1", "2"]
+    assert problems(reader) == {199: "its target is 'oops', no number"}
+    asked_for = table(tmp_path / "y.csv", with_a_slip(200, column=1), task="classes")
+    assert asked_for.classes == ["0", "1", "2", "oops"] and problems(asked_for) == {}
+
+
+def test_yes_and_no_in_parquet_are_classes(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"size": [1, 2, 3, 4], "ripe": [True, False, None, True]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "fruit.parquet")
+    reader = open_reader(origin_of_path(tmp_path / "fruit.parquet"))
+    assert reader.classes == ["False", "True"] and reader.labels is not None
+    assert reader.labels.tolist() == [1, 0, -1, 1] and problems(reader) == {2: "its target is empty"}
+
+
+@pytest.mark.parametrize("first", ["5.1,3.5,setosa", "label,7", "-1e3,a"])
+def test_a_table_without_names_is_refused(tmp_path: Path, first: str) -> None:
+    with pytest.raises(DataError, match=r"should name the columns, and has '(5\.1|7|-1e3)', a number: put a line"):
+        table(tmp_path / "x.csv", f"{first}\n4.9,3.0,setosa\n")
+
+
+def test_columns_may_be_counted(tmp_path: Path) -> None:
+    assert table(tmp_path / "x.csv", "0,1,2,label\n5,6,7,a\n8,9,1,b\n").facts["columns"] == ["0", "1", "2"]
+
+
+def test_endings_may_be_written_large(tmp_path: Path) -> None:
+    (tmp_path / "A.CSV").write_text("a,y\n1,x\n2,z\n")
+    assert len(open_reader(origin_of_path(tmp_path / "A.CSV"))) == 2
+    (tmp_path / "B.TSV.GZ").write_bytes(gzip.compress(b"a\ty\n1\tx\n2\tz\n"))
+    assert open_reader(origin_of_path(tmp_path / "B.TSV.GZ")).classes == ["x", "z"]
+    (tmp_path / "C.TXT").write_text("to be or not to be, " * 10)
+    assert origin_of_path(tmp_path / "C.TXT").reader == "text"
