@@ -57,7 +57,7 @@ def shakespeare_quick(data: Path | None = None) -> Workload:
 
 
 def cifar10(data: Path | None = None) -> Workload:
-    return _first("cifar10-vgg", data, 4_000, 4_000)
+    return _first("cifar10-vgg", data, 4_000)
 
 
 def cifar10_quick(data: Path | None = None) -> Workload:

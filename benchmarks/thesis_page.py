@@ -168,8 +168,8 @@ SECTIONS: dict[str, Callable[[list[Row]], str]] = {
     ),
     "cifar10": _accuracies(
         "The network for CIFAR-10 (Kubeflow)",
-        "29.6 million parameters, the first 4,000 pictures, 3 epochs, 64 in a step of all nodes, tested on 4,000 "
-        "others; all of it: `minga bench cifar10-vgg`.",
+        "29.6 million parameters, the first 4,000 pictures, 3 epochs, 32 in a step of all nodes, tested on all of the "
+        "test set; the full recipe: `minga bench cifar10-vgg`.",
     ),
     "resnet34": _phases,
     "captions": _captions,
