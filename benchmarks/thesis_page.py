@@ -108,7 +108,7 @@ def _phases(rows: list[Row]) -> str:
         "600 PNG files of 590x445 in a folder for each of 10 classes, scaled to 197x148, grey: Fashion-MNIST's, "
         "enlarged, in the place of the thesis' fish, so the accuracy says nothing of theirs. "
         f"{rows[0]['epochs']:g} epochs ({rows[0]['steps']} steps), {rows[0]['batch of all nodes']} in a step of all "
-        "nodes, SGD with a tenth of the thesis' rate, with which so few steps learn little, a core for each node. "
+        "nodes, SGD with a tenth of the thesis' rate (with all of it the first steps are chaos), a core for each node. "
         f"Phases are those of the slowest rank; energy: {rows[0]['energy from']}."
     )
     return f"## ResNet-34 on a folder of pictures (Cantabria)\n\n{_filled(setting)}\n\n{_table(columns, lines)}"
