@@ -137,6 +137,7 @@ def minga(*arguments: str, **options: object) -> subprocess.Popen[str]:
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_leaves_a_checkpoint(workload_file: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     command = ["train", f"{workload_file}:with_adam", "-n", "2", "-s", "ring", "--steps", "4000", "--runs", str(runs)]

@@ -235,7 +235,7 @@ def test_two_deaths_and_nobody_is_missed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("data", ["workload", "streamed"])
+@pytest.mark.parametrize("data", ["workload", pytest.param("streamed", marks=pytest.mark.slow)])
 def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_three_epochs(
     tmp_path: Path, data: str
 ) -> None:
@@ -284,6 +284,7 @@ def test_with_fewer_than_min_nodes_a_run_that_nobody_can_join_ends_and_says_so(t
         running.end(20)
 
 
+@pytest.mark.slow
 def test_with_fewer_than_min_nodes_a_run_that_others_can_join_waits_and_goes_on(tmp_path: Path) -> None:
     where: list[tuple[str, int]] = []
     listening = Listening.at("127.0.0.2", here=2, tls=None, told=lambda *place: where.append(place))
@@ -302,6 +303,7 @@ def test_with_fewer_than_min_nodes_a_run_that_others_can_join_waits_and_goes_on(
     joined.end()
 
 
+@pytest.mark.slow
 def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
     running = Running(tmp_path, "ring", nodes=3, heartbeat_timeout_seconds=1.0)
     running.wait_for_step(20)
@@ -367,6 +369,7 @@ def test_auto_plans_again_when_a_node_is_gone(tmp_path: Path) -> None:
     assert {event["ranks"] for event in running.events("regrouped")} == {2}
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_before_it_has_begun_is_started_again(tmp_path: Path) -> None:
     (tmp_path / "dying").write_text("1")
     running = Running(tmp_path, "ring", nodes=3)

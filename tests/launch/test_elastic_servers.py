@@ -157,6 +157,7 @@ def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (running.directory / "servers" / "server-0").exists()  # nobody needs it any more
 
 
+@pytest.mark.slow
 def test_not_in_step_and_what_is_in_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     injected = (DIES, WORKER_DIES_BETWEEN_TWO_SERVERS, KEEPS_LOGS)
     strategy = "ps:servers=2,mode=async,damping=workers"

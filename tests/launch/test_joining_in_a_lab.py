@@ -84,6 +84,7 @@ def lab(labs_possible: None) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_the_printed_command_is_all_that_another_host_needs(lab: Lab, tmp_path: Path) -> None:
     address = lab.hosts["h1"]["address"]
     with contextlib.ExitStack() as stack:

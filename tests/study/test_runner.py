@@ -63,10 +63,9 @@ def test_pretraining_is_done_once_and_all_runs_begin_with_its_weights(tmp_path: 
     screen = Console(file=io.StringIO(), force_terminal=False, width=200)
     still = {"workload": "digits", "training": {"steps": 1, "learning_rate": 1e-9}}
     before = {"training": {"steps": 100, "learning_rate": 0.003}}
-    study = small(experiment=still, pretraining=before, grid={"cluster.nodes": [1, 2]})
-    outcome = run_study(study, tmp_path / "out", study_view_for(screen))
-    one, two = (row.accuracy.median for row in rows_of(outcome) if row.accuracy is not None)
-    assert one == pytest.approx(two, abs=5e-3) and one > 0.5  # by chance: 0.1
+    outcome = run_study(small(experiment=still, pretraining=before), tmp_path / "out", study_view_for(screen))
+    (row,) = rows_of(outcome)
+    assert row.accuracy is not None and row.accuracy.median > 0.5  # by chance: 0.1
     (weights,) = (tmp_path / "out").glob("pretrained-*.safetensors")
     written = weights.stat().st_mtime_ns
     run_study(small(experiment=still, pretraining=before, repetitions=2), tmp_path / "out")
