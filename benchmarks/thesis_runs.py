@@ -94,13 +94,18 @@ class KeptRows:
 
     def keep(self, cell: Cell, rows: Sequence[Row]) -> None:
         with self._path.open("a") as file:
-            file.write(json.dumps({"cell": asdict(cell), "rows": list(rows)}) + "\n")
+            known = {**asdict(cell), "workload": _place(cell.workload)}
+            file.write(json.dumps({"cell": known, "rows": list(rows)}) + "\n")
         self._found[_key(asdict(cell))] = list(rows)
 
 
 def _key(cell: Mapping[str, Any]) -> str:
-    # Where a recipe lies is another place in another checkout.
-    return json.dumps({**cell, "workload": cell["workload"].rpartition("/")[2]}, sort_keys=True)
+    return json.dumps({**cell, "workload": _place(cell["workload"])}, sort_keys=True)
+
+
+def _place(workload: str) -> str:
+    """Without where a recipe lies, which is another place in another checkout."""
+    return workload.rpartition("/")[2]
 
 
 def measure(part: Part, kept: KeptRows, folder: Path, advance: Callable[[str], None]) -> Iterator[list[Row]]:
