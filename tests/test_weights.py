@@ -67,6 +67,14 @@ def test_what_is_not_there_or_no_weights_is_told(tmp_path: Path) -> None:
         take_weights(network(), tmp_path / "words.txt")
 
 
+def test_a_file_without_weights_is_told_before_a_run_is_made(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("no weights")
+    training = Training(steps=1, start_from=str(tmp_path / "words.txt"))
+    with pytest.raises(ConfigError, match=r"words\.txt can't be read"):
+        run(Experiment(workload="digits", training=training, runs=str(tmp_path / "runs")))
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("strategy", ["ring", "ps:mode=sync,servers=2", "adaptive", "local_sgd:period=2", "gossip"])
 def test_every_kind_of_strategy_begins_with_them(tmp_path: Path, strategy: str) -> None:
     workload = blobs()

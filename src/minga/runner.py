@@ -22,7 +22,7 @@ from minga.report.summary import Summary, summarise
 from minga.run_directory import alone_in, make_run_directory
 from minga.spec import describe
 from minga.user_files import check_file
-from minga.weights import weights_file
+from minga.weights import check_weights
 from minga.workloads import WORKLOADS
 
 __all__ = ["check", "go_on", "run"]
@@ -41,7 +41,7 @@ def run(experiment: Experiment, view: View | None = None, *, listening: Listenin
         experiment = prepared(experiment, listening)
     check(experiment)
     if experiment.training.start_from is not None:
-        weights_file(Path(experiment.training.start_from))  # for its errors, before anything is made
+        check_weights(Path(experiment.training.start_from))  # before anything is made
     directory = make_run_directory(experiment)
     with alone_in(directory):
         return _train(experiment, directory, view or View(), listening=listening)

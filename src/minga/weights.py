@@ -6,17 +6,19 @@ take_weights(model, Path("pretrained.safetensors"))
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from minga.errors import ConfigError
 from minga.keras_parts import is_seed, named_variables
 
-__all__ = ["take_weights", "weights_file"]
+__all__ = ["check_weights", "take_weights", "weights_file"]
 
 
 def weights_file(place: Path) -> Path:
@@ -33,13 +35,26 @@ def weights_file(place: Path) -> Path:
     return place
 
 
+def check_weights(place: Path) -> None:
+    """`ConfigError` if there are no weights that can be read; only the names in the file are looked at."""
+    file = weights_file(place)
+    with _told(file), safe_open(file, framework="pt") as content:
+        content.keys()
+
+
+@contextlib.contextmanager
+def _told(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{file} can't be read: {error}; give a safetensors file") from None
+
+
 def take_weights(model: nn.Module, place: Path) -> None:
     """Put all weights and buffers into a model; an error, and the model as it was, if they are not exactly its own."""
     file = weights_file(place)
-    try:
+    with _told(file):
         given = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{file} can't be read: {error}; give a safetensors file") from None
     own = {
         name: value
         for name, value in (named_variables(model) or model.state_dict()).items()
