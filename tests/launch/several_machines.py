@@ -85,6 +85,7 @@ class Host(Part):
         address: str = "127.0.0.2",
         tls: str | None = None,
         resume: Path | None = None,
+        start_from: Path | None = None,
         **cluster: Any,
     ) -> None:
         self.where: tuple[str, int] | None = None
@@ -95,7 +96,12 @@ class Host(Part):
             workload=f"{write_workload(folder)}:workload",
             strategy=strategy,  # type: ignore[arg-type]
             cluster=Cluster(nodes=expect, **{"timeout_seconds": 30, "heartbeat_timeout_seconds": 2, **cluster}),
-            training=Training(steps=steps, total_batch=12, evaluate_every=0),
+            training=Training(
+                steps=steps,
+                total_batch=12,
+                evaluate_every=0,
+                start_from=None if start_from is None else str(start_from),
+            ),
             checkpoints=Checkpoints(every_steps=20, every_seconds=0),
             runs=str(self.runs),
         )

@@ -27,6 +27,8 @@ from minga import Cluster, Experiment, Training, run
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
 from minga.launch.joining import join_run
 from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
+from minga.run_directory import save_model
+from minga.workload import load_workload
 
 
 def test_two_machines_train_one_model_and_listen_nowhere_else(tmp_path: Path) -> None:
@@ -68,7 +70,10 @@ def test_without_listen_nothing_is_reachable_from_outside(tmp_path: Path, transp
 
 
 def test_a_node_joins_in_mid_run_and_leaves_again_while_others_go_on(tmp_path: Path) -> None:
-    host = Host(tmp_path / "first", expect=2, here=2, steps=500)
+    save_model(tmp_path, load_workload(f"{write_workload(tmp_path)}:workload", None).model())
+    host = Host(tmp_path / "first", expect=2, here=2, steps=500, start_from=tmp_path)
+    until(lambda: step_of(host.runs) > 5)
+    (tmp_path / "model.safetensors").unlink()  # another machine has not got what the run began with
     joined = host.joined_by(tmp_path / "second")
     until(lambda: step_of(tmp_path / "second") > 20)
     assert {event["ranks"] for event in events(host.runs, "regrouped")} == {3}
