@@ -28,6 +28,7 @@ from thesis_runs import Cell, KeptRows, Part, Row, measure, progress_over
 from minga import Summary
 from minga.errors import MingaError
 from minga.evaluate import Bleu
+from minga.experiment import load
 from minga.workloads.captions.speaking import Speaker
 
 RECIPES = Path(__file__).parent / "recipes.py"
@@ -64,10 +65,20 @@ def cifar10(seeds: Sequence[int], quick: bool) -> Part:
         for seed in seeds
         for way, nodes in (("single", 1), ("ring", 2), ("local_sgd:period=4", 2))
     ]
+    apart = {**training, "batch_norm": "each_node"}
+    cells += [Cell(workload=workload, strategy="ring", nodes=2, seed=seed, training=apart) for seed in seeds[:1]]
     return Part(
         title="the Kubeflow thesis' network on 4,000 pictures of CIFAR-10, 3 epochs: accuracy on all its test pictures",
         cells=cells,
+        tell=lambda summary: [{"BatchNorm over": batch_norm_of(summary)}],
     )
+
+
+def batch_norm_of(summary: Summary) -> str:
+    """Whose samples BatchNorm has normalised over."""
+    experiment = load(Path(summary.run) / "experiment.toml")
+    together = experiment.training.batch_norm == "all_nodes" and summary.strategy == "ring"
+    return "the whole batch" if together or summary.nodes == 1 else "each node's own"
 
 
 def resnet34(seeds: Sequence[int], quick: bool) -> Part:

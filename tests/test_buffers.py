@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
+from minga.buffers import agree_on_buffers, take_buffers
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 
@@ -53,7 +53,7 @@ def test_everybody_starts_from_the_first_ranks_buffers_of_any_type() -> None:
         model.register_buffer("floats", torch.full((2, 2), float(comm.rank)))
         model.register_buffer("count", torch.tensor(comm.rank))
         model.register_buffer("mask", torch.tensor([comm.rank == 0, False]))
-        take_buffers_of_first_rank(model, comm)
+        take_buffers(model, comm)
         return [buffer.tolist() for buffer in model.buffers()]
 
     assert run_threads(3, body) == [[[[0.0, 0.0], [0.0, 0.0]], 0, [True, False]]] * 3

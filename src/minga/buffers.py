@@ -15,16 +15,16 @@ from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
 from minga.keras_parts import is_seed, statistics
 
-__all__ = ["agree_on_buffers", "take_buffers_of_first_rank"]
+__all__ = ["agree_on_buffers", "take_buffers"]
 
 
-def take_buffers_of_first_rank(model: nn.Module, comm: Transport) -> None:
-    """Everybody starts from rank 0's buffers and frozen weights."""
+def take_buffers(model: nn.Module, comm: Transport, *, root: int = 0) -> None:
+    """Everybody takes rank `root`'s buffers and frozen weights."""
     if comm.size > 1:
-        _take_first(_untrained(model), comm)
+        _take(_untrained(model), comm, root)
 
 
-def _take_first(tensors: list[Tensor], comm: Transport) -> None:
+def _take(tensors: list[Tensor], comm: Transport, root: int = 0) -> None:
     """One message for each type of number, however many tensors there are."""
     by_type: dict[torch.dtype, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
@@ -32,8 +32,8 @@ def _take_first(tensors: list[Tensor], comm: Transport) -> None:
     for dtype, alike in by_type.items():
         wire = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
         wire = wire.to(torch.uint8) if dtype == torch.bool else wire
-        broadcast(comm, wire)
-        if comm.rank:
+        broadcast(comm, wire, root)
+        if comm.rank != root:
             parts = torch.split(wire, [tensor.numel() for tensor in alike])
             for tensor, part in zip(alike, parts, strict=True):
                 tensor.data = part.view(tensor.shape).to(dtype).clone()
@@ -57,7 +57,7 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     counters = [tensor for tensor in others if tensor.numel() == 1]
     for counter, value in zip(counters, _largest([float(counter) for counter in counters], comm), strict=True):
         counter.detach().fill_(value)
-    _take_first([tensor for tensor in others if tensor.numel() != 1], comm)
+    _take([tensor for tensor in others if tensor.numel() != 1], comm)
 
 
 def _statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:

@@ -138,6 +138,11 @@ class Training(Config):
     """Processes beside each rank that read its samples, for data sets that decode or compute; 0: none. Random numbers
     that samples are made with then depend on the place in the epoch alone."""
 
+    batch_norm: Literal["all_nodes", "each_node"] = "all_nodes"
+    """Over whose samples BatchNorm normalises where gradients are averaged in every step: those of all nodes, so that
+    they train as one node with the whole batch does, or each node's own, which saves two short messages for each such
+    layer. Strategies that let nodes train alone for some steps always take each node's own."""
+
     learning_rate: float | None = None
     """Instead of the workload's own."""
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from minga.errors import ConfigError
 
 __all__ = [
+    "batch_normalizations",
     "import_keras",
     "is_keras_model",
     "is_seed",
@@ -109,6 +110,12 @@ def part_seeds(model: nn.Module, rank: int) -> None:
 
 def statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """Moving mean and variance of each of Keras' BatchNormalization layers."""
+    layers = batch_normalizations(model)
+    return [(layer.moving_mean.value.detach(), layer.moving_variance.value.detach()) for layer in layers]
+
+
+def batch_normalizations(model: nn.Module) -> list[Any]:
+    """Each of Keras' BatchNormalization layers."""
     keras: Any = sys.modules.get("keras")
     if keras is None or not hasattr(keras, "Layer"):
         return []
@@ -118,4 +125,4 @@ def statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
             # Keras keeps layers in lists of its own, which torch does not see; no public name has all of them.
             layers = (layer for layer in module._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization))
             found |= {id(layer): layer for layer in layers if layer.built}
-    return [(layer.moving_mean.value.detach(), layer.moving_variance.value.detach()) for layer in found.values()]
+    return list(found.values())

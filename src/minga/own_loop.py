@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
+from minga.buffers import agree_on_buffers, take_buffers
 from minga.comm import all_reduce_sum
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
@@ -129,7 +129,7 @@ class OwnLoop:
         )
         replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
         self.strategy.start(replica, self._comm)
-        take_buffers_of_first_rank(model, self._comm)
+        take_buffers(model, self._comm)
         self._journal = Journal(replica, self._comm, self._recorder, self._metering)
         self._journal.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)

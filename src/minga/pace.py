@@ -31,6 +31,7 @@ class Pace:
         cluster, rank = experiment.cluster, comm.rank
         self._comm = comm
         self._spans = spans
+        self._waited = 0.0
         self._speed = cluster.speeds[rank] if rank < len(cluster.speeds) else 1.0
         share = experiment.cpu_of(experiment.host_of(rank))
         self._share = 1.0 if share is None else min(1.0, share / cluster.threads)
@@ -43,13 +44,21 @@ class Pace:
             yield
             return
         began, worked, throttled = self._comm.now(), time.thread_time(), self._throttled()
+        self._waited = 0.0
         yield
         with self._spans.span("slowdown"):
-            elapsed, work = self._comm.now() - began, time.thread_time() - worked
+            elapsed, work = self._comm.now() - began - self._waited, time.thread_time() - worked
             # Not `elapsed - work`: other processes that need the core hold everybody back, not this host alone.
             held_back = self._throttled() - throttled
             missing = max(0.0, work * (1 / self._share - 1) - held_back) if self._share < 1 else 0.0
             self._comm.sleep(missing + (elapsed + missing) * (1 / self._speed - 1))
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Inside of `computing`, around what no slower host takes longer for."""
+        began = self._comm.now()
+        yield
+        self._waited += self._comm.now() - began
 
     def _throttled(self) -> float:
         return 0.0 if self._group is None else throttled_seconds(self._group) or 0.0

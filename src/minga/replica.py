@@ -8,6 +8,8 @@ The model's own tensors are views into the two vectors, so that sharding, sendin
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from minga.bad_numbers import BadNumber, all_finite, find_bad_number
+from minga.batch_norm import AddUp, channels_of_batch_norms, normalising_together
 from minga.errors import WorkloadError
 from minga.layout import Bucket, Layout, Place
 from minga.ledger import Ledger, Period
@@ -57,6 +60,9 @@ class Replica:
         """The step under way, from 1 on."""
         self.weight = 1.0
         """This rank's share of the current global batch, relative to an equal share."""
+        self.add_up: AddUp | None = None
+        """How BatchNorm adds up sums over all ranks that have samples of the step under way; None: each normalises over
+        its own."""
         self.fill = 1.0
         """This rank's samples in the current step, relative to a full batch of its own."""
         self.loss = math.nan
@@ -127,9 +133,20 @@ class Replica:
         self._prepare_gradients()
         if compute_loss is None:
             return
-        with self.spans.span("forward"):
-            loss = compute_loss()
-        self.backward(loss)
+        with self._normalising():
+            with self.spans.span("forward"):
+                loss = compute_loss()
+            self.backward(loss)
+
+    def _normalising(self) -> contextlib.AbstractContextManager[None]:
+        if self.add_up is None:
+            return contextlib.nullcontext()
+        return normalising_together(self.model, self.add_up, weight=self.weight)
+
+    @functools.cached_property
+    def channels_of_batch_norms(self) -> tuple[int, ...]:
+        """Of each layer that normalises over a batch."""
+        return channels_of_batch_norms(self.model)
 
     def backward(self, loss: Tensor) -> None:
         """Fill `gradients` from a loss that was computed already."""
@@ -141,8 +158,10 @@ class Replica:
         if not math.isfinite(self.loss):
             # Whoever averages this with others sees it too, in the place of gradients that mean nothing.
             self.bad = BadNumber(None, self.loss)
-            self.gradients.fill_(math.nan)
-            return
+            if self.add_up is None:
+                self.gradients.fill_(math.nan)
+                return
+            loss = loss * math.nan  # the others wait for this rank's part of their BatchNorm's sums
         if loss.grad_fn is None:
             raise WorkloadError("the loss does not depend on the model: was it detached or computed by no_grad?")
         with self.spans.span("backward"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from minga.buffers import agree_on_buffers, take_buffers_of_first_rank
+from minga.buffers import agree_on_buffers, take_buffers
 from minga.checkpoints.keeper import Keeper
 from minga.comm.transport import Transport
 from minga.experiment import Experiment
@@ -13,6 +13,7 @@ from minga.journal import Journal, metering_of
 from minga.measure.recorder import Recorder
 from minga.pace import Pace
 from minga.trainee import Trainee
+from minga.whole_batch import WholeBatch
 
 __all__ = ["journal_of", "train"]
 
@@ -43,6 +44,7 @@ def train(
     replica, order = trainee.replica, trainee.order
     spans, journal = recorder.spans, journal or journal_of(experiment, trainee, comm, recorder)
     pace = Pace(experiment, comm, spans)
+    whole_batch = WholeBatch(experiment, replica, comm, pace)
 
     def test(together: Transport) -> dict[str, float]:
         """Agree on buffers, then look how good the model is."""
@@ -55,7 +57,7 @@ def train(
     with (keeper or Keeper()).attach(strategy, comm, journal) as keeper:
         keeper.before_start()
         strategy.start(replica, comm)
-        take_buffers_of_first_rank(replica.model, comm)
+        take_buffers(replica.model, comm)
         keeper.after_start()
         journal.started(samples=order.samples, batch=trainee.batch, epochs=trainee.epochs, steps=trainee.steps)
         begun = 0
@@ -81,7 +83,7 @@ def train(
                 batch = trainee.fetch(share)
                 trainee.schedule_learning_rate()
             replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
-            with pace.computing():
+            with pace.computing(), whole_batch.normalised(share.total, trainers):
                 replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
             with spans.span("exchange"):
                 strategy.step(replica, comm)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Blocks", "Order", "Share", "Stretch", "left_out"]
+__all__ = ["Blocks", "Order", "Share", "Stretch", "left_out", "takers"]
 
 # The one under way, one that is read ahead of, one that samples are owed of.
 _EPOCHS_KEPT = 3
@@ -207,6 +207,11 @@ def left_out(
         else:
             missing += [each for rank in late for each in _share_of(stretches, rank, workers)]
     return _joined(missing)
+
+
+def takers(total: int, workers: int) -> list[int]:
+    """The ranks that have samples of a global batch of `total`: all, unless it is shorter than there are workers."""
+    return [rank for rank in range(workers) if total * rank // workers < total * (rank + 1) // workers]
 
 
 def _share_of(stretches: Sequence[Stretch], rank: int, workers: int) -> list[Stretch]:

@@ -153,6 +153,9 @@ class Auto(Strategy):
     def lockstep(self, replica: Replica) -> bool:
         return self._inner(replica).lockstep(replica)
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        return self._inner(replica).averages_gradients(replica)
+
     def exchanges(self, replica: Replica) -> bool:
         return self._inner(replica).exchanges(replica)
 

@@ -134,6 +134,8 @@ class Profile(Config):
     dtype: str = "float32"
     codecs: dict[str, CodecCost] = field(default_factory=dict)
     optimizer: OptimizerFacts = field(default_factory=OptimizerFacts)
+    batch_norms: tuple[int, ...] = ()
+    """Channels of each BatchNorm layer, whose sums go over the network too where gradients are averaged."""
     spread: tuple[float, ...] = (1.0,)
     """The time of a step relative to the median, at equal distances from the shortest to the longest."""
     pass_seconds: float = 0.0

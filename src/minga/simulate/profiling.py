@@ -114,6 +114,7 @@ def measure_profile(
         dtype=str(parts.trainee.replica.parameters.dtype).removeprefix("torch."),
         codecs=costs,
         optimizer=OptimizerFacts.of(parts.trainee.replica),
+        batch_norms=parts.trainee.replica.channels_of_batch_norms,
         spread=spread,
         pass_seconds=parts.seconds_of_a_pass(),
         evaluate_seconds=parts.seconds_of_a_test(),

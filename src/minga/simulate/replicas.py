@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from minga.batch_norm import AddUp
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.data.stream import StreamedOrder
 from minga.evaluate.findings import Findings
 from minga.layout import Bucket
 from minga.replica import Replica
+from minga.simulate.beside import beside_greenlets
 from minga.simulate.sizes import SizedReplica
 from minga.simulate.workplace import Workplace
 from minga.trainee import Trainee
@@ -24,19 +27,28 @@ __all__ = ["SimulatedReplica", "SimulatedTrainee", "SizedSimulatedReplica"]
 class SimulatedReplica(Replica):
     """What a replica computes takes its time. Buckets are announced when they would be ready, after all is computed.
 
-    Code that waits must not run inside of torch's backward pass, whose C++ frames can't be left and come back to.
+    Code that waits must not run inside of torch's backward pass, whose C++ frames can't be left and come back to: where
+    BatchNorm waits for other ranks there, the pass runs on a thread of its own.
     """
 
     workplace: Workplace
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         ready: list[Bucket] = []
+        own, self.add_up = self.add_up, None
         announce, self.when_ready = self.when_ready, ready.append
         try:
-            super().compute_gradients(compute_loss)
+            if own is None:
+                super().compute_gradients(compute_loss)
+            else:
+                beside_greenlets(own, partial(self._compute_with, compute_loss))
         finally:
-            self.when_ready = announce
+            self.when_ready, self.add_up = announce, own
         self.workplace.compute(ready, announce)
+
+    def _compute_with(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp) -> None:
+        self.add_up = add_up
+        super().compute_gradients(compute_loss)
 
 
 class SizedSimulatedReplica(SimulatedReplica, SizedReplica):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minga.batch_norm import messages_of
 from minga.data.order import Order, Share
 from minga.labour import tell
 from minga.layout import Layout
@@ -32,6 +33,7 @@ class SizedReplica(Replica):
         self._profile = profile
         self.layout = layout
         self.model = torch.nn.Module()
+        self.channels_of_batch_norms = profile.batch_norms
         self.optimizer = _optimizer_like(profile)
         self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
         self.gradients = torch.empty_like(self.parameters)
@@ -44,6 +46,9 @@ class SizedReplica(Replica):
         """There is no backward pass."""
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
+        if self.add_up is not None:
+            for sums in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
+                self.add_up(sums)
         self.bad, self.skipped = None, False
         self._next_bucket = 0
         for bucket in self.buckets:

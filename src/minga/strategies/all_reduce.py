@@ -41,6 +41,9 @@ class AllReduce(Strategy):
     def hides_exchanges(self) -> bool:
         return False
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        return True
+
     def check(self) -> None:
         if self.bucket_bytes < 1:
             raise FieldError(("bucket_bytes",), f"should be at least 1, not {self.bucket_bytes}")

@@ -142,6 +142,10 @@ class Strategy(Named, ABC):
         """Whether all ranks that train are at the same step now, so that they can evaluate together."""
         return True
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        """Whether ranks in step average the gradients of the step under way, as one process with all samples would."""
+        return False
+
     def exchanges(self, replica: Replica) -> bool:
         """Whether the step under way may change parameters by what other ranks know; if unsure, yes."""
         return True

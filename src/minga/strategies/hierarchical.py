@@ -110,6 +110,9 @@ class Hierarchical(Strategy):
     def lockstep(self, replica: Replica) -> bool:
         return self.across.lockstep(replica)
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        return self.across.averages_gradients(replica)
+
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         self.inside.start(replica, self._site(comm))

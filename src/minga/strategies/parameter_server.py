@@ -96,6 +96,9 @@ class ParameterServer(Strategy):
             return 3 if self.staleness is None else self.staleness
         return 0 if self.mode == "sync" else math.inf
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        return self.bound == 0
+
     def lockstep(self, replica: Replica) -> bool:
         return self.bound == 0
 

@@ -98,6 +98,9 @@ class Switch(Strategy):
     def lockstep(self, replica: Replica) -> bool:
         return self._second().lockstep(replica) if self._switched(replica) else True
 
+    def averages_gradients(self, replica: Replica) -> bool:
+        return self._second().averages_gradients(replica) if self._switched(replica) else True
+
     def start(self, replica: Replica, comm: Transport) -> None:
         beginning = {
             "switched_after": 0,

@@ -26,7 +26,13 @@ def adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return torch.optim.Adam(parameters, lr=0.005)
 
 
-def blobs(samples: int = 150, *, optimizer: OptimizerMaker = sgd_with_momentum, features: int = 5) -> Workload:
+def blobs(
+    samples: int = 150,
+    *,
+    optimizer: OptimizerMaker = sgd_with_momentum,
+    features: int = 5,
+    batch_norm: bool = False,
+) -> Workload:
     """Three clouds of points and a small network. 150 samples leave a short last batch for most sizes."""
     generator = torch.Generator().manual_seed(7)
     classes = torch.arange(samples) % 3
@@ -35,7 +41,8 @@ def blobs(samples: int = 150, *, optimizer: OptimizerMaker = sgd_with_momentum, 
     dataset = TensorDataset(points, classes)
 
     def model() -> nn.Module:
-        return nn.Sequential(nn.Linear(features, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+        norm = [nn.BatchNorm1d(7)] if batch_norm else []
+        return nn.Sequential(nn.Linear(features, 7), *norm, nn.Tanh(), nn.Linear(7, 3)).double()
 
     return Workload(name="blobs", model=model, train=dataset, test=dataset, optimizer=optimizer, batch=8, epochs=4)
 

@@ -1,0 +1,211 @@
+"""BatchNorm over the samples of all ranks: N ranks then normalise as one process with the whole batch does.
+
+    with normalising_together(model, add_up, weight=replica.weight):   # add_up(vector): its sum over ranks, in place
+        loss_of(model, batch).backward()
+
+Each layer adds up three sums over ranks in forward and two in backward: some kilobytes, and twice the delay of the
+network. Without it a rank knows mean and spread of its own few samples only, and trains with noise that one process
+with the whole batch has not. Torch's SyncBatchNorm does the same on GPUs alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from minga.keras_parts import batch_normalizations
+
+__all__ = ["AddUp", "channels_of_batch_norms", "messages_of", "normalising_together"]
+
+AddUp = Callable[[Tensor], None]
+"""Makes a vector its sum over all ranks that have samples, in place."""
+
+_SIGNATURE = inspect.signature(functional.batch_norm)
+
+
+def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
+    """The channels of each BatchNorm layer, torch's and Keras'."""
+    own = [module.num_features for module in model.modules() if isinstance(module, _BatchNorm)]
+    return (*own, *(layer.moving_mean.value.numel() for layer in batch_normalizations(model)))
+
+
+def messages_of(channels: Sequence[int], dtype: torch.dtype) -> Iterator[Tensor]:
+    """Vectors without values, as long as those that a step with such layers adds up."""
+    for each in channels:
+        yield torch.empty(2 * each + 1, dtype=torch.float64, device="meta")
+    for each in reversed(channels):
+        yield torch.empty(2 * each, dtype=dtype, device="meta")
+
+
+@contextlib.contextmanager
+def normalising_together(model: nn.Module, add_up: AddUp, *, weight: float) -> Iterator[None]:
+    """Meanwhile, on this thread, BatchNorm that is training normalises over the samples of all ranks.
+
+    `weight`: what this rank's gradients are multiplied with before they are averaged. All ranks that have samples must
+    use the same layers in the same order.
+    """
+    with contextlib.ExitStack() as patched:
+        for layer in batch_normalizations(model):
+            own = layer._moments  # a name of Keras' own: no public one stands between moments and their use
+            layer._moments = _moments_over_ranks(layer, own, add_up, weight)
+            patched.callback(object.__delattr__, layer, "_moments")
+        patched.enter_context(_Together(add_up, weight))
+        yield
+
+
+class _Together(TorchFunctionMode):
+    """Stands between modules and the function that all of torch's BatchNorm layers call."""
+
+    def __init__(self, add_up: AddUp, weight: float) -> None:
+        super().__init__()
+        self._add_up, self._weight = add_up, weight
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not functional.batch_norm:
+            return func(*args, **(kwargs or {}))
+        given = _SIGNATURE.bind(*args, **(kwargs or {}))
+        given.apply_defaults()
+        named = given.arguments
+        if not named["training"]:
+            return func(*args, **(kwargs or {}))
+        return _Normalised.apply(  # type: ignore[no-untyped-call]
+            named["input"],
+            named["weight"],
+            named["bias"],
+            named["running_mean"],
+            named["running_var"],
+            named["momentum"],
+            named["eps"],
+            self._add_up,
+            self._weight,
+        )
+
+
+class _Normalised(torch.autograd.Function):
+    """Normalise over the samples of all ranks, with gradients that know of it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        epsilon: float,
+        add_up: AddUp,
+        weight: float,
+    ) -> Tensor:
+        exact = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
+        dimensions = [dimension for dimension in range(inputs.dim()) if dimension != 1]
+        variance, mean = torch.var_mean(exact, dimensions, correction=0)
+        count, mean, variance = _pooled(inputs.numel() // inputs.shape[1], mean.double(), variance.double(), add_up)
+        if count < 2:
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got {tuple(inputs.shape)} on the only rank "
+                "that has a sample; training.drop_last=true leaves such last steps out"
+            )
+        for running, news in ((running_mean, mean), (running_var, variance * (count / (count - 1)))):
+            if running is not None:
+                running.lerp_(news.to(running.dtype), momentum)
+        mean, variance = mean.to(exact.dtype), variance.to(exact.dtype)
+        ctx.save_for_backward(inputs, scale, mean, variance)
+        ctx.count, ctx.epsilon, ctx.add_up, ctx.weight = count, epsilon, add_up, weight
+        normalised: Tensor = functional.batch_norm(inputs, mean, variance, scale, shift, False, 0.0, epsilon)
+        return normalised
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, scale, mean, variance = ctx.saved_tensors
+        deviation = torch.rsqrt(variance + ctx.epsilon)
+        factor = deviation if scale is None else deviation * scale
+        # As if mean and variance were given; what depends on them comes next.
+        of_inputs, of_scale, of_shift = torch.ops.aten.native_batch_norm_backward(
+            gradients.contiguous(),
+            inputs,
+            torch.ones_like(mean) if scale is None else scale,
+            mean,
+            variance,
+            None,
+            None,
+            False,
+            ctx.epsilon,
+            [True, True, True],
+        )
+        if ctx.needs_input_grad[0]:
+            # A rank's gradients are those of its own mean loss, and count `weight` times in the mean of all.
+            sums = torch.cat([of_shift, of_scale]).to(mean.dtype) * ctx.weight
+            ctx.add_up(sums)
+            of_all_shifts, of_all_scales = (sums / (ctx.weight * ctx.count)).chunk(2)
+            slope = -factor * deviation * of_all_scales
+            offset = -factor * of_all_shifts - slope * mean
+            shape = [-1 if dimension == 1 else 1 for dimension in range(inputs.dim())]
+            slope, offset = slope.to(inputs.dtype).view(shape), offset.to(inputs.dtype).view(shape)
+            of_inputs = of_inputs.addcmul_(inputs, slope).add_(offset)
+        nothing = (None,) * 6
+        return (
+            of_inputs if ctx.needs_input_grad[0] else None,
+            of_scale if ctx.needs_input_grad[1] else None,
+            of_shift if ctx.needs_input_grad[2] else None,
+            *nothing,
+        )
+
+
+def _pooled(count: float, mean: Tensor, variance: Tensor, add_up: AddUp) -> tuple[float, Tensor, Tensor]:
+    """Values for each channel, their mean and variance, over all ranks; in float64, where squares may be added up."""
+    channels = len(mean)
+    sums = torch.cat([mean.new_tensor([count]), count * mean, count * (variance + mean.square())])
+    add_up(sums)
+    mean = sums[1 : channels + 1] / sums[0]
+    return float(sums[0]), mean, (sums[channels + 1 :] / sums[0] - mean.square()).clamp_(min=0)
+
+
+class _Sum(torch.autograd.Function):
+    """A vector's sum over ranks, for whoever lets torch derive the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, vector: Tensor, add_up: AddUp, weight: float) -> Tensor:
+        ctx.add_up, ctx.weight = add_up, weight
+        total = vector.clone()
+        add_up(total)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
+        total = gradients * ctx.weight
+        ctx.add_up(total)
+        return total / ctx.weight, None, None
+
+
+def _moments_over_ranks(layer: Any, own: Callable[..., Any], add_up: AddUp, weight: float) -> Callable[..., Any]:
+    """Keras' mean and variance, over the samples of all ranks."""
+
+    def moments(inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        mean, variance = own(inputs, mask)
+        channels = mean.numel()
+        count = inputs.new_tensor(inputs.numel() / channels, dtype=torch.float64)
+        if mask is not None:
+            valid = mask if mask.dim() == inputs.dim() else mask.unsqueeze(-1)
+            count = valid.expand_as(inputs).sum(dtype=torch.float64) / channels
+        mean_, variance_ = mean.double(), variance.double()
+        sums = torch.cat([count.view(1), count * mean_, count * (variance_ + mean_.square())])
+        total = _Sum.apply(sums, add_up, weight)  # type: ignore[no-untyped-call]
+        pooled = total[1 : channels + 1] / total[0]
+        spread = (total[channels + 1 :] / total[0] - pooled.square()).clamp(min=0)
+        return pooled.to(mean.dtype), spread.to(variance.dtype)
+
+    return moments

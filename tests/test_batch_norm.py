@@ -1,0 +1,115 @@
+"""BatchNorm over the samples of all ranks equals that of one process with all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from minga.batch_norm import channels_of_batch_norms, messages_of, normalising_together
+from minga.comm.collectives import tree
+from minga.comm.threads import run_threads
+from minga.comm.transport import Transport
+
+MAKERS: dict[str, Callable[[], nn.Module]] = {
+    "1d": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)),
+    "2d": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten()
+    ),
+    "without scale and shift": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, affine=False), nn.Tanh()),
+    "plain averages": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None), nn.Tanh()),
+    "no statistics": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Tanh()),
+    "of the inputs, and twice": lambda: nn.Sequential(
+        nn.BatchNorm1d(4), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.BatchNorm1d(6)
+    ),
+}
+SHARES = ([3, 4, 1], [5, 5, 5], [1, 1, 1])
+
+
+def _gradients(model: nn.Module) -> Tensor:
+    return torch.cat([tensor.grad.reshape(-1) for tensor in model.parameters() if tensor.grad is not None])
+
+
+def _loss(model: nn.Module, inputs: Tensor) -> Tensor:
+    return (model(inputs) ** 3).sum(dim=1).mean()
+
+
+def _buffers(model: nn.Module) -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.float64), *(each.double().reshape(-1) for each in model.buffers())])
+
+
+@pytest.mark.parametrize("shares", SHARES, ids=str)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_gradients_and_statistics_are_those_of_one_process(kind: str, shares: list[int]) -> None:
+    torch.manual_seed(0)
+    whole = MAKERS[kind]().double()
+    inputs = torch.randn(sum(shares), 4, dtype=torch.float64) * 2 + 3
+    parts = torch.split(inputs, shares)
+    models = [copy.deepcopy(whole) for _ in shares]
+
+    def body(comm: Transport) -> Tensor:
+        model, weight = models[comm.rank], shares[comm.rank] * comm.size / sum(shares)
+        with normalising_together(model, lambda vector: tree(comm, vector), weight=weight):
+            _loss(model, parts[comm.rank]).backward()
+        mean = _gradients(model) * weight
+        tree(comm, mean)
+        return mean / comm.size
+
+    found = run_threads(len(shares), body)
+    _loss(whole, inputs).backward()
+    for model, gradients in zip(models, found, strict=True):
+        torch.testing.assert_close(gradients, _gradients(whole), rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(_buffers(model), _buffers(whole), rtol=1e-12, atol=1e-12)
+        assert torch.equal(_buffers(model), _buffers(models[0]))
+
+
+def test_a_large_mean_costs_single_precision_no_more_than_in_one_process() -> None:
+    torch.manual_seed(0)
+    norm, inputs = nn.BatchNorm1d(3), torch.randn(64, 3) + 1000
+    exact = norm(inputs.double().float())
+    copies = [copy.deepcopy(norm) for _ in range(2)]
+
+    def body(comm: Transport) -> Tensor:
+        with normalising_together(copies[comm.rank], lambda vector: tree(comm, vector), weight=1.0):
+            outputs: Tensor = copies[comm.rank](inputs[32 * comm.rank : 32 * (comm.rank + 1)])
+        return outputs
+
+    torch.testing.assert_close(torch.cat(run_threads(2, body)), exact, rtol=1e-3, atol=1e-3)
+
+
+def test_half_precision_goes_through() -> None:
+    norm = nn.BatchNorm1d(3)
+    copies = [copy.deepcopy(norm) for _ in range(2)]
+    inputs = torch.randn(8, 3).bfloat16()
+
+    def body(comm: Transport) -> Any:
+        own = inputs[4 * comm.rank : 4 * (comm.rank + 1)].requires_grad_()
+        with normalising_together(copies[comm.rank], lambda vector: tree(comm, vector), weight=1.0):
+            outputs = copies[comm.rank](own)
+            outputs.float().pow(3).sum().backward()
+        return outputs.dtype, bool(torch.isfinite(own.grad).all()) if own.grad is not None else None
+
+    assert run_threads(2, body) == [(torch.bfloat16, True)] * 2
+
+
+def test_who_does_not_train_is_left_alone() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3)).eval()
+
+    def nobody(vector: Tensor) -> None:
+        raise AssertionError("an evaluation adds up nothing")
+
+    with normalising_together(model, nobody, weight=1.0):
+        model(torch.randn(1, 3))
+
+
+def test_messages_without_values_are_as_long_as_those_of_a_step() -> None:
+    torch.manual_seed(0)
+    model = MAKERS["2d"]()
+    sent: list[tuple[int, torch.dtype]] = []
+    with normalising_together(model, lambda vector: sent.append((len(vector), vector.dtype)), weight=1.0):
+        _loss(model, torch.randn(5, 4)).backward()
+    assert [(len(each), each.dtype) for each in messages_of(channels_of_batch_norms(model), torch.float32)] == sent
