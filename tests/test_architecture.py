@@ -35,7 +35,8 @@ ALLOWED = {
     "sliced_optimizer": {"labour", "layout"},
     "shard": {"sliced_optimizer"},
     "ledger": {"errors", "shard", "sliced_optimizer"},
-    "replica": {"bad_numbers", "errors", "layout", "ledger", "measure", "shard", "sliced_optimizer"},
+    "batch_norm": {"keras_parts"},
+    "replica": {"bad_numbers", "batch_norm", "errors", "layout", "ledger", "measure", "shard", "sliced_optimizer"},
     "strategies": {
         "bad_numbers",
         "codecs",
@@ -96,7 +97,9 @@ ALLOWED = {
         "measure",
         "pace",
         "trainee",
+        "whole_batch",
     },
+    "whole_batch": {"buffers", "comm", "data", "experiment", "pace", "replica"},
 }
 TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "plan", "simulate", "testing"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,11 @@ from minga.batch_norm import channels_of_batch_norms, messages_of, normalising_t
 from minga.comm.collectives import tree
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
+from minga.experiment import Cluster, Experiment, Training
+from minga.replica import Replica
+from minga.testing.problems import blobs
+from minga.testing.worlds import train_in_threads
+from minga.workload import Workload
 
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "1d": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)),
@@ -113,3 +120,41 @@ def test_messages_without_values_are_as_long_as_those_of_a_step() -> None:
     with normalising_together(model, lambda vector: sent.append((len(vector), vector.dtype)), weight=1.0):
         _loss(model, torch.randn(5, 4)).backward()
     assert [(len(each), each.dtype) for each in messages_of(channels_of_batch_norms(model), torch.float32)] == sent
+
+
+def _trained(strategy: str, workload: Workload | None = None, **training: Any) -> list[Replica]:
+    experiment = Experiment(
+        workload="blobs",
+        strategy=strategy,  # type: ignore[arg-type]
+        cluster=Cluster(nodes=3),
+        training=Training(**{"epochs": 2, "drop_last": True, **training}),
+    )
+    return train_in_threads(experiment, workload or blobs(batch_norm=True))
+
+
+def test_each_node_may_keep_to_its_own_samples() -> None:
+    together, apart = _trained("ring"), _trained("ring", batch_norm="each_node")
+    assert not torch.allclose(together[0].parameters, apart[0].parameters)
+
+
+def test_nodes_that_train_alone_for_some_steps_keep_to_their_own_samples() -> None:
+    usual, apart = _trained("local_sgd:period=4"), _trained("local_sgd:period=4", batch_norm="each_node")
+    assert torch.equal(usual[0].parameters, apart[0].parameters)
+
+
+def test_a_loss_that_is_no_number_on_one_rank_keeps_nobody_waiting() -> None:
+    """The others are inside of backward then, where they need its sums."""
+    workload = blobs(batch_norm=True)
+    spoilt = workload.train[:][1].clone()
+    spoilt[17] = 3
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        worth = math.inf if bool((targets == 3).any()) else 1.0
+        return nn.functional.cross_entropy(outputs, targets.clamp(max=2)) * worth
+
+    data = torch.utils.data.TensorDataset(workload.train[:][0], spoilt)
+    replicas = _trained("ring", dataclasses.replace(workload, train=data, loss=loss))
+    for replica in replicas:
+        assert bool(torch.isfinite(replica.parameters).all())
+        assert torch.equal(replica.parameters, replicas[0].parameters)
+    assert not torch.equal(replicas[0].parameters, _trained("ring")[0].parameters)  # a step was left out

@@ -128,20 +128,19 @@ class Training(Config):
     schedule and the order of the data begin anew."""
 
     drop_last: bool = False
-    """Leave out what is left of an epoch when it is less than a full batch of all nodes (BatchNorm may need that)."""
+    """Leave out what is left of an epoch when it is less than a full batch of all nodes."""
 
     read_ahead: int | None = None
     """Batches that threads read before they are needed; default: 4 of prepared sets, none of others, whose samples may
-    not be made for threads. Which samples are used does not change."""
+    not be made for threads."""
 
     readers: int = 0
     """Processes beside each rank that read its samples, for data sets that decode or compute; 0: none. Random numbers
     that samples are made with then depend on the place in the epoch alone."""
 
     batch_norm: Literal["all_nodes", "each_node"] = "all_nodes"
-    """Over whose samples BatchNorm normalises where gradients are averaged in every step: those of all nodes, so that
-    they train as one node with the whole batch does, or each node's own, which saves two short messages for each such
-    layer. Strategies that let nodes train alone for some steps always take each node's own."""
+    """Whose samples BatchNorm normalises over where gradients are averaged in every step: all nodes', as one node with
+    the whole batch does, or each node's own, which saves two short messages a layer; otherwise always each node's."""
 
     learning_rate: float | None = None
     """Instead of the workload's own."""
@@ -153,8 +152,7 @@ class Training(Config):
     """Epochs between evaluations, 0.25 for four in an epoch (0: only at the end)."""
 
     bad_steps_in_a_row: int = 10
-    """The run ends when this many steps in a row have losses or gradients that are no numbers; single ones are left
-    out."""
+    """So many steps in a row with losses or gradients that are no numbers end the run; single ones are left out."""
 
     def check(self) -> None:
         if self.epochs is not None and self.steps is not None:

@@ -81,6 +81,26 @@ def test_two_ranks_with_ring_equal_one_process_with_the_whole_batch() -> None:
     assert not torch.allclose(begun, alone[0].replica.parameters, atol=1e-2)
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_batch_normalization_over_the_samples_of_all_ranks_is_that_of_one_process(nodes: int) -> None:
+    def make() -> Any:
+        model = normalised(rate=0.0)
+        # Adam would make steps of the last digits of gradients that are zero, as those of a bias before a norm are.
+        model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), loss=model.loss)
+        return model
+
+    workload = minga.keras.workload(make, train=(PICTURES[:56], LABELS[:56]))
+    alone = trained(experiment_of("single", 1, batch=18), workload)[0]
+    apart = trained(experiment_of("ring", nodes, total_batch=18, batch_norm="each_node"), workload)[0]
+    assert not torch.allclose(apart.replica.parameters, alone.replica.parameters, rtol=0, atol=1e-2)
+    for trainee in trained(experiment_of("ring", nodes, total_batch=18), workload):
+        assert torch.allclose(trainee.replica.parameters, alone.replica.parameters, rtol=0, atol=1e-5)
+        for name, tensor in untrained(alone).items():
+            if not is_seed(name):
+                torch.testing.assert_close(untrained(trainee)[name], tensor, rtol=0, atol=1e-5)
+        assert all("_moments" not in vars(layer) for layer in trainee.replica.model.layers)
+
+
 def test_one_rank_equals_fit_with_regularizers_and_batch_normalization() -> None:
     """The whole data as one batch, so that its order does not matter."""
 

@@ -69,10 +69,22 @@ class Stream(IterableDataset):
             yield number, 0.0
 
 
-def made(train):
+class Normalised(Counter):
+    '''Ranks meet in forward and in backward, for sums that change nothing.'''
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1, dtype=torch.float64)
+
+    def forward(self, inputs):
+        counts = super().forward(inputs)
+        return counts + 0 * self.norm(counts)
+
+
+def made(train, model=Counter):
     return Workload(
         name="counter",
-        model=Counter,
+        model=model,
         train=train,
         loss=lambda outputs, targets: -outputs.mean(),
         optimizer=partial(torch.optim.SGD, lr={float(TOTAL_BATCH)}),
@@ -95,6 +107,7 @@ if dying.exists():  # as many processes as it says die before they have said a w
 
 workload = made(TensorDataset(torch.arange({SAMPLES}), torch.zeros({SAMPLES})))
 streamed = made(Stream())
+normalised = made(workload.train, Normalised)
 """
 
 
@@ -224,6 +237,15 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     assert [labelled.run.lost for labelled in found.runs] == [[rank]]
     assert found.notes == [f"{running.directory.name}: rank {rank} got lost on the way; the others went on without it."]
     assert found.runs[0].run.training_losses[-1].epoch == EPOCHS
+
+
+def test_a_rank_may_be_killed_that_others_wait_for_inside_of_forward_and_backward(tmp_path: Path) -> None:
+    running = Running(tmp_path, "ring", nodes=3, data="normalised")
+    running.wait_for_step(40)
+    os.kill(running.pid(1), signal.SIGKILL)
+    killed = time.perf_counter()
+    assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
+    assert recovery_seconds(running, killed) < 2
 
 
 @pytest.mark.slow

@@ -87,9 +87,12 @@ def with_dropout() -> Workload:
 
 def without_buffers() -> Workload:
     """Of which a profile knows nothing."""
-    return dataclasses.replace(
-        made_workload(), model=lambda: nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
-    )
+
+    def model() -> nn.Module:
+        norm = nn.BatchNorm1d(24, track_running_stats=False)
+        return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), norm, nn.Linear(24, 4))
+
+    return dataclasses.replace(made_workload(), model=model)
 
 
 def of_pictures() -> Workload:

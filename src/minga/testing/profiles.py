@@ -38,5 +38,6 @@ def profile_of(workload: Workload, name: str, *, codecs: tuple[Codec, ...] = ())
         dtype=str(replica.parameters.dtype).removeprefix("torch."),
         codecs={describe(codec): CodecCost(encode=1e-4, decode=5e-5) for codec in codecs},
         optimizer=OptimizerFacts(adaptive=replica.optimizer_is_adaptive, momentum=0.9),
+        batch_norms=replica.channels_of_batch_norms,
         spread=(0.9, 1.0, 1.0, 1.2, 2.0),
     )
