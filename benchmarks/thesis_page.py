@@ -176,7 +176,7 @@ SECTIONS: dict[str, Callable[[list[Row]], str]] = {
         "Seeds decide the first parameters and the order of the pictures, which are the same for one node and two, and "
         "what dropout drops, which is not; so single runs of a seed differ by chance. BatchNorm over a node's own "
         "samples, 32 of a step instead of 64, costs about 2 points while the network still learns fast, however "
-        "replicas exchange what they learn: one process that normalises over each half of its batch had 29.4 % (seed 0).",
+        "replicas exchange what they learn.",
     ),
     "resnet34": _phases,
     "captions": _captions,

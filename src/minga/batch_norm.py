@@ -55,8 +55,8 @@ def normalising_together(model: nn.Module, add_up: AddUp, *, weight: float) -> I
     """
     with contextlib.ExitStack() as patched:
         for layer in batch_normalizations(model):
-            own = layer._moments  # a name of Keras' own: no public one stands between moments and their use
-            layer._moments = _moments_over_ranks(layer, own, add_up, weight)
+            # A name of Keras' own: no public one stands between moments and their use.
+            layer._moments = _moments_over_ranks(layer._moments, add_up, weight)
             patched.callback(object.__delattr__, layer, "_moments")
         patched.enter_context(_Together(add_up, weight))
         yield
@@ -111,7 +111,9 @@ class _Normalised(torch.autograd.Function):
         exact = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
         dimensions = [dimension for dimension in range(inputs.dim()) if dimension != 1]
         variance, mean = torch.var_mean(exact, dimensions, correction=0)
-        count, mean, variance = _pooled(inputs.numel() // inputs.shape[1], mean.double(), variance.double(), add_up)
+        values = mean.new_tensor([inputs.numel() // inputs.shape[1]], dtype=torch.float64)
+        values, mean, variance = _pooled(values, mean, variance, add_up, weight)
+        count = float(values)
         if count < 2:
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got {tuple(inputs.shape)} on the only rank "
@@ -164,13 +166,16 @@ class _Normalised(torch.autograd.Function):
         )
 
 
-def _pooled(count: float, mean: Tensor, variance: Tensor, add_up: AddUp) -> tuple[float, Tensor, Tensor]:
-    """Values for each channel, their mean and variance, over all ranks; in float64, where squares may be added up."""
-    channels = len(mean)
-    sums = torch.cat([mean.new_tensor([count]), count * mean, count * (variance + mean.square())])
-    add_up(sums)
-    mean = sums[1 : channels + 1] / sums[0]
-    return float(sums[0]), mean, (sums[channels + 1 :] / sums[0] - mean.square()).clamp_(min=0)
+def _pooled(
+    count: Tensor, mean: Tensor, variance: Tensor, add_up: AddUp, weight: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values of each channel, their mean and variance, over all ranks; in float64, where squares may be added up."""
+    mean, variance = mean.double(), variance.double()
+    sums = torch.cat([count, count * mean, count * (variance + mean.square())])
+    total = _Sum.apply(sums, add_up, weight)  # type: ignore[no-untyped-call]
+    count, mean, squares = total.split([1, len(mean), len(mean)])
+    mean = mean / count
+    return count, mean, (squares / count - mean.square()).clamp(min=0)
 
 
 class _Sum(torch.autograd.Function):
@@ -191,21 +196,14 @@ class _Sum(torch.autograd.Function):
         return total / ctx.weight, None, None
 
 
-def _moments_over_ranks(layer: Any, own: Callable[..., Any], add_up: AddUp, weight: float) -> Callable[..., Any]:
+def _moments_over_ranks(own: Callable[..., Any], add_up: AddUp, weight: float) -> Callable[..., Any]:
     """Keras' mean and variance, over the samples of all ranks."""
 
     def moments(inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, variance = own(inputs, mask)
-        channels = mean.numel()
-        count = inputs.new_tensor(inputs.numel() / channels, dtype=torch.float64)
-        if mask is not None:
-            valid = mask if mask.dim() == inputs.dim() else mask.unsqueeze(-1)
-            count = valid.expand_as(inputs).sum(dtype=torch.float64) / channels
-        mean_, variance_ = mean.double(), variance.double()
-        sums = torch.cat([count.view(1), count * mean_, count * (variance_ + mean_.square())])
-        total = _Sum.apply(sums, add_up, weight)  # type: ignore[no-untyped-call]
-        pooled = total[1 : channels + 1] / total[0]
-        spread = (total[channels + 1 :] / total[0] - pooled.square()).clamp(min=0)
+        counted = torch.ones_like(inputs) if mask is None else mask.unsqueeze(-1).expand_as(inputs)
+        count = counted.sum(dtype=torch.float64).view(1) / mean.numel()
+        _, pooled, spread = _pooled(count, mean, variance, add_up, weight)
         return pooled.to(mean.dtype), spread.to(variance.dtype)
 
     return moments

@@ -88,6 +88,7 @@ class SelfProfile:
             dtype=str(replica.parameters.dtype).removeprefix("torch."),
             codecs={describe(codec): trial.cost_of(codec) for codec in codecs if not isinstance(codec, Plain)},
             optimizer=OptimizerFacts.of(replica),
+            batch_norms=replica.channels_of_batch_norms,
             pass_seconds=trial.seconds_of_a_pass(),
         )
 
