@@ -109,8 +109,8 @@ class _Normalised(torch.autograd.Function):
         weight: float,
     ) -> Tensor:
         exact = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
-        dimensions = [dimension for dimension in range(inputs.dim()) if dimension != 1]
-        variance, mean = torch.var_mean(exact, dimensions, correction=0)
+        # The same as var_mean with correction=0, several times as fast on pictures.
+        mean, variance = torch.ops.aten.batch_norm_update_stats(exact, None, None, 0.0)
         values = mean.new_tensor([inputs.numel() // inputs.shape[1]], dtype=torch.float64)
         values, mean, variance = _pooled(values, mean, variance, add_up, weight)
         count = float(values)
