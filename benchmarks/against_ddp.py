@@ -52,7 +52,7 @@ def minga_loop(name: str, strategy: str, comm: TorchTransport) -> float:
     experiment = Experiment(
         workload=name,
         strategy=parse(Strategy, strategy),
-        training=Training(steps=problems.STEPS[name], evaluate_every=0),
+        training=Training(steps=problems.STEPS[name], evaluate_every=0, batch_norm="each_node"),  # as DDP does
     )
     recorder = Recorder(None)
     trainee = build_trainee(experiment, problems.workload(name), comm.rank, recorder.spans)
