@@ -6,8 +6,7 @@ python benchmarks/bigger_than_memory.py --limit-megabytes 800 --json
 A prepared set of four times the limit is written and dropped from the system's memory; then, in a control group that
 has no more than the limit, (1) it is read in training's order and nothing is computed, (2) the same steps are computed
 with one batch that is never read again: what training needs, (3) it is trained on. As a check of the limit, the group's
-kernel must end a process that wants all of the data in memory. Then the same three for built-in networks on a prepared
-MNIST, if MINGA_DATA has it.
+kernel must end a process that wants all of the data in memory. `reading_keeps_up.py` is the same for what is built in.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,34 +28,19 @@ from typing import Any
 import harness
 import numpy as np
 import torch
+from reading_rates import read_only, row_of, train_on
 from torch import nn
 
-from minga.comm.threads import ThreadWorld
-from minga.data.directory import data_directory
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import Manifest, Part, Shard, Shuffle
 from minga.data.prepared.shard_file import Field, ShardLayout
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_known
-from minga.data.sources import known_dataset
-from minga.errors import DataError
-from minga.experiment import Experiment, Training
-from minga.measure.recorder import Recorder
-from minga.strategies import Single
-from minga.train import train
-from minga.trainee import Trainee, build_trainee
 from minga.workload import Workload
-from minga.workloads.models import LeNet5, SmallConvNet, SmallResNet
 
 TIMES = 4
 SIDE = 96
 BATCH = 64
 SHARD_BYTES = 64 << 20
-MNIST_STEPS = 60
-REPETITIONS = 3
 FITS_NOT = "everything in memory"
-NETWORKS = {"mnist LeNet-5": LeNet5, "mnist CNN": SmallConvNet, "mnist ResNet": SmallResNet}
 
 
 class Net(nn.Sequential):
@@ -161,69 +143,6 @@ def in_group(group: Path, mode: str, folder: Path) -> tuple[int, dict[str, Any]]
 # --- in the group --------------------------------------------------------------------------------------------------
 
 
-def trainee_of(workload: Workload, steps: int | None) -> tuple[Experiment, Trainee]:
-    training = Training(steps=steps, epochs=None if steps else 1, evaluate_every=0)
-    experiment = Experiment(workload=workload.name, strategy=Single(), training=training)
-    return experiment, build_trainee(experiment, workload, 0)
-
-
-def read_only(workload: Workload, steps: int | None) -> dict[str, Any]:
-    """Samples per second of reading in training's order, with nothing else to do."""
-    _, trainee = trainee_of(workload, steps)
-    trainee.begin(0, 1, {})
-    samples, began = 0, time.perf_counter()
-    for _ in range(steps or 1 << 60):
-        share = trainee.order.take(0, 1, trainee.batch)
-        trainee.fetch(share)
-        samples += len(share.indices)
-        if trainee.order.epoch:
-            break
-    return {"samples per second": samples / (time.perf_counter() - began), "samples": samples}
-
-
-def train_on(workload: Workload, steps: int | None, *, one_batch: bool = False) -> dict[str, Any]:
-    """Samples per second of training, and the part of the time that it waited for data."""
-    # Trained without the test part, which would be evaluated within the time.
-    experiment, trainee = trainee_of(dataclasses.replace(workload, test=None), steps)
-    fetch, waited, samples = trainee.fetch, 0.0, 0
-    kept: list[Any] = []
-
-    def timed(share: Any) -> Any:
-        nonlocal waited, samples
-        samples += len(share.indices)
-        began = time.perf_counter()
-        if not one_batch or not kept:
-            kept[:] = [fetch(share)]
-        waited += time.perf_counter() - began
-        return kept[0]
-
-    trainee.fetch = timed  # type: ignore[method-assign]
-    read_before = read_from_disk()
-    began = time.perf_counter()
-    train(experiment, trainee, ThreadWorld(1).transport(0), Recorder(None))
-    seconds = time.perf_counter() - began
-    ahead = trainee.ahead
-    disk = read_from_disk() - read_before
-    trainee.workload = workload
-    tested = workload.test is not None and not one_batch
-    metrics = trainee.evaluate(ThreadWorld(1).transport(0)).numbers if tested else {}
-    return {
-        "samples per second": samples / seconds,
-        "samples": samples,
-        "waiting for data": waited / seconds,
-        "accuracy": metrics.get("accuracy"),
-        "disk MB": disk / 1e6,
-        "resident MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
-        "read ahead": None if ahead is None else ahead.hits / max(1, ahead.hits + ahead.misses),
-    }
-
-
-def read_from_disk() -> float:
-    """Bytes that this process has caused to be read from a disk."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith("read_bytes")))
-
-
 def noise(folder: Path) -> Workload:
     train_part, test_part = PreparedDataset(folder, "train"), PreparedDataset(folder, "test")
     return Workload(name="noise", model=Net, train=train_part, test=test_part, batch=BATCH, optimizer=torch.optim.Adam)
@@ -262,6 +181,7 @@ def large(limit: int, place: Path) -> dict[str, Any]:
         nbytes = sum(path.stat().st_size for path in folder.iterdir())
         return {
             **row_of(f"{TIMES} x memory", found),
+            "accuracy": found["train"]["accuracy"],
             "data MB": nbytes / 1e6,
             "read from disk / data": found["train"]["disk MB"] * 1e6 / nbytes,
             "limit MB": limit / 1e6,
@@ -269,61 +189,6 @@ def large(limit: int, place: Path) -> dict[str, Any]:
             "resident MB": found["train"]["resident MB"],
             "in memory": "killed" if code < 0 else "fits",
         }
-
-
-def row_of(name: str, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    need, read, trained = (found[mode]["samples per second"] for mode in ("need", "read", "train"))
-    return {
-        "workload": name,
-        "training needs, samples/s": round(need),
-        "reader gives, samples/s": round(read),
-        "reader / need": read / need,
-        "trained, samples/s": round(trained),
-        "waiting for data": found["train"]["waiting for data"],
-        "samples": found["train"]["samples"],
-        "accuracy": found["train"]["accuracy"] or 0.0,
-    }
-
-
-def built_in(place: Path) -> list[dict[str, Any]]:
-    try:
-        origin = origin_of_known(known_dataset("mnist"), data_directory(None))
-    except DataError as error:
-        print(f"without built-in workloads: {error}", file=sys.stderr)
-        return []
-    torch.set_num_threads(1)
-    rows = []
-    with tempfile.TemporaryDirectory(dir=place) as name:
-        prepare(origin, Path(name) / "mnist", Recipe(normalise=True))
-        train_part, test_part = (PreparedDataset(Path(name) / "mnist", part) for part in ("train", "test"))
-        for title, network in NETWORKS.items():
-            workload = Workload(name="mnist", model=network, train=train_part, test=test_part, batch=BATCH)
-            without_test = dataclasses.replace(workload, test=None)
-            train_on(without_test, 20)  # warm up
-            # Side by side, so that whatever else the machine does meets all of them.
-            rounds = [
-                {
-                    "need": train_on(without_test, MNIST_STEPS, one_batch=True),
-                    "read": read_only(workload, MNIST_STEPS),
-                    "train": train_on(workload if last else without_test, MNIST_STEPS),
-                }
-                for last in (False,) * (REPETITIONS - 1) + (True,)
-            ]
-            found = rounds[-1]
-            for mode in found:
-                found[mode]["samples per second"] = statistics.median(
-                    each[mode]["samples per second"] for each in rounds
-                )
-            data = {
-                "data MB": 55.0,
-                "read from disk / data": "",
-                "limit MB": "none",
-                "peak MB": "",
-                "resident MB": "",
-                "in memory": "fits",
-            }
-            rows.append({**row_of(title, found), **data})
-    return rows
 
 
 def main() -> None:
@@ -342,8 +207,7 @@ def main() -> None:
     if asked.json:
         print(json.dumps(row))
         return
-    note = "reading against what training needs, one thread that computes, batch 64; the first row in a control group"
-    harness.save("bigger_than_memory", [row, *built_in(asked.place)], note)
+    harness.save("bigger_than_memory", [row], "reading against what training needs, in a control group; batch 64")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 from minga import Workload
 from minga.data.directory import dataset_directory
 from minga.data.idx import read_idx
+from minga.user_files import names_in_file
 from minga.workloads import built_in
 
 
@@ -62,6 +63,29 @@ def cifar10(data: Path | None = None) -> Workload:
 
 def cifar10_quick(data: Path | None = None) -> Workload:
     return _first("cifar10-vgg", data, 128, 64)
+
+
+def keras_cifar10(data: Path | None = None) -> Workload:
+    return _first_of_keras_example(data, 1_920, 2_000)
+
+
+def keras_cifar10_quick(data: Path | None = None) -> Workload:
+    return _first_of_keras_example(data, 128, 64)
+
+
+def _first_of_keras_example(data: Path | None, trained: int, tested: int) -> Workload:
+    """`examples/keras_cifar10.py` on the first of its real pictures."""
+    import minga.keras
+
+    example = names_in_file(str(Path(__file__).parents[1] / "examples" / "keras_cifar10.py"))
+    directory = dataset_directory("cifar10", data, needs=[*example["TRAINING_FILES"], "test_batch.bin"])
+    parts = []
+    for files, count in ((example["TRAINING_FILES"][:1], trained), (["test_batch.bin"], tested)):
+        pictures, classes = example["real_pictures"](directory, files)
+        parts.append((pictures[:count], classes[:count]))
+    return minga.keras.workload(
+        example["network"], train=parts[0], test=parts[1], name="keras-cifar10", batch=64, epochs=3
+    )
 
 
 def pictures_in_folders(data: Path | None = None) -> Workload:

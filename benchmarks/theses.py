@@ -24,11 +24,13 @@ import contest
 import harness
 import thesis_page
 from thesis_runs import Cell, KeptRows, Part, Row, measure, progress_over
+from torch.utils.data import TensorDataset
 
 from minga import Summary
 from minga.errors import MingaError
 from minga.evaluate import Bleu
 from minga.experiment import load
+from minga.workload import load_workload
 from minga.workloads.captions.speaking import Speaker
 
 RECIPES = Path(__file__).parent / "recipes.py"
@@ -79,6 +81,34 @@ def batch_norm_of(summary: Summary) -> str:
     experiment = load(Path(summary.run) / "experiment.toml")
     together = experiment.training.batch_norm == "all_nodes" and summary.strategy == "ring"
     return "the whole batch" if together or summary.nodes == 1 else "each node's own"
+
+
+def keras(seeds: Sequence[int], quick: bool) -> Part:
+    workload = f"{RECIPES}:keras_cifar10{'_quick' if quick else ''}"
+    training = {"epochs": 1 if quick else 3, "total_batch": 64, "learning_rate": 0.003}
+    cells = [
+        Cell(workload=workload, strategy=way, nodes=nodes, seed=seed, training=training)
+        for seed in seeds
+        for way, nodes in (("single", 1), ("ring", 2), ("local_sgd:period=4", 2))
+    ]
+    title = "examples/keras_cifar10.py on 1,920 pictures of CIFAR-10: what was trained here, loaded and tested by Keras"
+    return Part(title=title, cells=cells, tell=lambda summary: [back_in_keras(summary)])
+
+
+def back_in_keras(summary: Summary) -> Row:
+    """What Keras itself says of the saved file, on the same test pictures."""
+    import minga.keras  # chooses Keras' backend, so it comes first
+
+    from keras.saving import load_model  # isort: skip
+
+    run = Path(summary.run)
+    path = minga.keras.save(run, run / "trained.keras")
+    experiment = load(run / "experiment.toml")
+    test = load_workload(experiment.workload, experiment.data).test
+    assert isinstance(test, TensorDataset)
+    pictures, classes = (tensor.numpy() for tensor in test.tensors)
+    found = load_model(path).evaluate(pictures, classes, batch_size=250, verbose=0, return_dict=True)
+    return {"accuracy told by Keras": found["accuracy"], "file MB": path.stat().st_size / 1e6}
 
 
 def resnet34(seeds: Sequence[int], quick: bool) -> Part:
@@ -154,6 +184,7 @@ PARTS = {
     "lenet5": Known(lenet5, 3, "50 minutes"),
     "nielsen": Known(nielsen, 2, "15 minutes"),
     "cifar10": Known(cifar10, 2, "55 minutes"),
+    "keras": Known(keras, 1, "15 minutes"),
     "resnet34": Known(resnet34, 1, "7 minutes"),
     "captions": Known(captions, 2, "45 minutes"),
 }

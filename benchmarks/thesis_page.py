@@ -95,6 +95,37 @@ def _accuracies_and_speed(title: str, setting: str) -> Callable[[list[Row]], str
     return section
 
 
+def _back_in_keras(rows: list[Row]) -> str:
+    columns = [
+        "strategy",
+        "nodes",
+        "test accuracy, %",
+        "the same file in Keras, %",
+        "MB of the file",
+        "seconds",
+        "runs",
+    ]
+    lines = [
+        [
+            f"`{same[0]['strategy']}`",
+            same[0]["nodes"],
+            *(_spread([100 * row[key] for row in same], 2) for key in ("accuracy", "accuracy told by Keras")),
+            _number(_median(same, "file MB"), 1),
+            _spread([row["seconds"] for row in same], 0),
+            len(same),
+        ]
+        for same in _groups(rows, "strategy", "nodes")
+    ]
+    setting = (
+        "[`examples/keras_cifar10.py`](../../examples/keras_cifar10.py), the same network as a compiled Keras model, "
+        f"on the first 1,920 pictures, {rows[0]['epochs']:g} epochs ({rows[0]['steps']} steps), "
+        f"{rows[0]['batch of all nodes']} in a step of all nodes, a rate of 0.003; tested on the first 2,000 of the "
+        "test set. Afterwards `minga.keras.save` writes a file, `keras.saving.load_model` reads it, and its own "
+        "`evaluate` says how good it is on the same pictures."
+    )
+    return f"## The same as a Keras model\n\n{_filled(setting)}\n\n{_table(columns, lines)}"
+
+
 def _phases(rows: list[Row]) -> str:
     names = [key for key in rows[-1] if key.endswith(" s") and key not in ("EDP, kJ s", "wait s")]
     columns = ["strategy", "nodes", "seconds", *names, "kJ", "EDP, kJ s", "accuracy, %"]
@@ -178,6 +209,7 @@ SECTIONS: dict[str, Callable[[list[Row]], str]] = {
         "samples, 32 of a step instead of 64, costs about 2 points while the network still learns fast, however "
         "replicas exchange what they learn.",
     ),
+    "keras": _back_in_keras,
     "resnet34": _phases,
     "captions": _captions,
 }
