@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for child processes too: several ranks sh
 os.environ["KERAS_BACKEND"] = "torch"  # as minga sets it before it reads users' files
 os.environ["XDG_DATA_HOME"] = "/nonexistent"  # data sets that this user has fetched are not the tests' business
 
+import signal
 import subprocess
 import threading
 import time
@@ -21,6 +22,9 @@ import torch
 
 from minga.errors import LabError
 from minga.lab.rights import check_rights
+
+# Jobs in the background, such as those of nohup, have it ignored, and programs that tests interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time: a test that fails now and then teaches people to run it again.
 hypothesis.settings.register_profile("steady", derandomize=True)
