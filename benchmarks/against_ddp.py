@@ -1,6 +1,9 @@
 """All-reduce against torch's DistributedDataParallel: two ranks on a core each, side by side.
 
 python benchmarks/against_ddp.py
+
+DDP leaves each rank to its own BatchNorm, and so do the contestants that are compared with it; one more, with BatchNorm
+over the samples of all ranks as it is by default, shows what that costs.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from minga import Experiment, Training
+from minga.batch_norm import channels_of_batch_norms
 from minga.comm.torch_dist import TorchTransport
 from minga.data.order import Order
 from minga.launch.meeting import join_meeting
@@ -30,6 +34,7 @@ from minga.trainee import build_trainee
 REPETITIONS = 25
 RANKS = 2
 STRATEGIES = ["native", "ring"]
+TOGETHER = "native, BatchNorm over all nodes"
 
 
 def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
@@ -42,17 +47,19 @@ def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]
         contestants: dict[str, Callable[[], float]] = {"ddp": lambda name=name: ddp(name, rank)}
         for strategy in STRATEGIES:
             contestants[strategy] = lambda name=name, strategy=strategy: minga_loop(name, strategy, comm)
+        if channels_of_batch_norms(problems.MODELS[name]()):
+            contestants[TOGETHER] = lambda name=name: minga_loop(name, "native", comm, batch_norm="all_nodes")
         results[name] = harness.alternate(contestants, REPETITIONS, quiet=True)
     dist.destroy_process_group()
     comm.close()
     return results
 
 
-def minga_loop(name: str, strategy: str, comm: TorchTransport) -> float:
+def minga_loop(name: str, strategy: str, comm: TorchTransport, batch_norm: str = "each_node") -> float:
     experiment = Experiment(
         workload=name,
         strategy=parse(Strategy, strategy),
-        training=Training(steps=problems.STEPS[name], evaluate_every=0, batch_norm="each_node"),  # as DDP does
+        training=Training(steps=problems.STEPS[name], evaluate_every=0, batch_norm=batch_norm),
     )
     recorder = Recorder(None)
     trainee = build_trainee(experiment, problems.workload(name), comm.rank, recorder.spans)
@@ -88,6 +95,8 @@ def main() -> None:
         for strategy in STRATEGIES:
             row[f"{strategy}, ms per step"] = 1000 * statistics.median(seconds[strategy]) / steps
             row[f"{strategy} / DDP"] = harness.median_ratio(seconds, strategy, "ddp")
+        if TOGETHER in seconds:
+            row[f"{TOGETHER} / native"] = harness.median_ratio(seconds, TOGETHER, "native")
         rows.append({**row, "repetitions": REPETITIONS})
     harness.save(
         "against_ddp", rows, "two ranks, a core each, loopback: time relative to torch's DDP (below 1: faster)"
