@@ -96,22 +96,13 @@ def _accuracies_and_speed(title: str, setting: str) -> Callable[[list[Row]], str
 
 
 def _back_in_keras(rows: list[Row]) -> str:
-    columns = [
-        "strategy",
-        "nodes",
-        "test accuracy, %",
-        "the same file in Keras, %",
-        "MB of the file",
-        "seconds",
-        "runs",
-    ]
+    columns = ["strategy", "nodes", "test accuracy, %", "the same file in Keras, %", "MB of the file", "runs"]
     lines = [
         [
             f"`{same[0]['strategy']}`",
             same[0]["nodes"],
             *(_spread([100 * row[key] for row in same], 2) for key in ("accuracy", "accuracy told by Keras")),
             _number(_median(same, "file MB"), 1),
-            _spread([row["seconds"] for row in same], 0),
             len(same),
         ]
         for same in _groups(rows, "strategy", "nodes")

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minga.clipping import clipped
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
     from minga.data.prepared.dataset import PreparedDataset
@@ -47,6 +48,7 @@ __all__ = [
     "all_reduce_mean",
     "all_reduce_sum",
     "broadcast",
+    "clipped",
     "join",
     "launch",
     "live_view",
@@ -79,6 +81,7 @@ _HOMES = {
     "all_reduce_mean": "minga.comm",
     "all_reduce_sum": "minga.comm",
     "broadcast": "minga.comm",
+    "clipped": "minga.clipping",
     "join": "minga.own_loop",
     "launch": "minga.launch.functions",
     "live_view": "minga.report.notebook_view",

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from minga.bad_numbers import BadNumber, all_finite, find_bad_number
 from minga.batch_norm import AddUp, channels_of_batch_norms, normalising_together
+from minga.clipping import clipping_of
 from minga.errors import WorkloadError
 from minga.layout import Bucket, Layout, Place
 from minga.ledger import Ledger, Period
@@ -279,6 +280,11 @@ class Replica:
             raise WorkloadError(
                 f"momentum correction is for SGD with one momentum, not for {type(self.optimizer).__name__}; "
                 "leave momentum_correction out"
+            )
+        if clipping_of(self.optimizer)[1] is not None:
+            raise WorkloadError(
+                "momentum correction adds up gradients before they are averaged, so they can't be clipped afterwards; "
+                "leave clipping or momentum_correction out"
             )
         for option in ("nesterov", "dampening"):
             if any(group.get(option) for group in self.optimizer.param_groups):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from minga.clipping import clipping_of
 from minga.labour import tell, unheard
 from minga.layout import Layout
 
@@ -54,7 +55,8 @@ _ADAPTIVE = (
 
 def _is_elementwise(optimizer: Optimizer) -> bool:
     # Exactly these classes: a subclass may do anything.
-    return type(optimizer) in _ELEMENTWISE
+    kind, clipping = clipping_of(optimizer)
+    return kind in _ELEMENTWISE and (clipping is None or clipping.norm_of_each is None)
 
 
 def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[int, int]]:

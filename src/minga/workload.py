@@ -97,7 +97,7 @@ class Workload:
     """Outputs and targets of a batch; replace it where a batch is not just (inputs, targets)."""
 
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = _sgd
-    """Makes the optimizer for the model's parameters."""
+    """Makes the optimizer for the model's parameters; `minga.clipped` makes it clip gradients."""
 
     metrics: Mapping[str, AnyMetric] = field(default_factory=lambda: {"accuracy": correct})
     """Of outputs and targets: one value per sample, of which the mean is taken over all samples of all ranks, once; or

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Size
 
+from minga.clipping import clipping_of
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
 from minga.config import Config, FieldError, build
@@ -106,7 +107,7 @@ class OptimizerFacts(Config):
     def of(cls, replica: Replica) -> OptimizerFacts:
         optimizer = replica.optimizer
         return cls(
-            name=type(optimizer).__name__,
+            name=clipping_of(optimizer)[0].__name__,
             adaptive=replica.optimizer_is_adaptive,
             groups=len(optimizer.param_groups),
             momentum=float(optimizer.param_groups[0].get("momentum", 0.0)),
