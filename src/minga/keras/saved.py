@@ -32,10 +32,15 @@ def load(run: str | Path, model: Any = None) -> Any:
         maker = load_workload(experiment.workload, experiment.data).model
         if not isinstance(maker, Maker):
             raise ConfigError(f"{directory} is a run of {experiment.workload}, which is no Keras model")
+        # Keras may name a copy's variables otherwise than those of the model: what was trained takes its own names.
+        trained: Any = maker()
+        take_weights(trained, directory)
         model = maker.compiled()
-    elif not is_keras_model(model):
+        model.set_weights(trained.get_weights())
+        return model
+    if not is_keras_model(model):
         raise ConfigError(f"a {type(model).__name__} is no Keras model to load weights into; give a keras.Model")
-    elif not model.built:
+    if not model.built:
         raise ConfigError(f"the model {model.name!r} has no weights yet; call it on a sample, or build() it, first")
     take_weights(model, directory)
     return model
