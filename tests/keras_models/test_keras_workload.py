@@ -261,6 +261,24 @@ def test_models_that_keras_copies_as_another_class_are_refused() -> None:
         minga.keras.workload(model, train=(PICTURES, LABELS))
 
 
+@pytest.mark.parametrize("loss", [["mse"], {"last": "mse"}])
+def test_the_loss_of_the_only_output_may_be_in_a_list_or_by_name(loss: Any) -> None:
+    def make() -> Any:
+        inputs = keras.Input((4, 4, 2))
+        model = keras.Model(inputs, keras.layers.Dense(1, name="last")(keras.layers.Flatten()(inputs)))
+        model.compile("sgd", loss)
+        return model
+
+    # Files of other machines have the other order of bytes.
+    workload = minga.keras.workload(make, train=(PICTURES.astype(PICTURES.dtype.newbyteorder()), LABELS.astype(">f4")))
+    model: Any = workload.model()
+    outputs, targets = workload.predict(model, workload.train[:])
+    squares = (model(PICTURES).squeeze(1) - torch.from_numpy(LABELS)).square()
+    assert workload.loss(outputs, targets).item() == pytest.approx(squares.mean().item(), rel=1e-5)
+    with pytest.raises(MingaError, match="sum_over_batch_size"):
+        minga.keras.workload(lambda: own(loss=[keras.losses.MeanSquaredError("sum")]), train=(PICTURES, LABELS))
+
+
 def test_copies_have_the_weight_of_the_loss() -> None:
     whole, half = own(loss="mse"), own(loss="mse", loss_weights=0.5)
     half.set_weights(whole.get_weights())
@@ -284,6 +302,8 @@ def test_wrong_data_is_said(tmp_path: Path) -> None:
     for several in ([LABELS, LABELS], {"first": LABELS, "second": LABELS}):
         with pytest.raises(MingaError, match=r"2 arrays of targets.*several outputs"):
             minga.keras.workload(plain, train=(PICTURES, several))
+    with pytest.raises(MingaError, match="train has no samples"):
+        minga.keras.workload(plain, train=(PICTURES[:0], LABELS[:0]))
     rows = minga.keras.workload(plain, train=(PICTURES, [numpy.array([label]) for label in LABELS]))
     assert len(rows.train) == 64  # type: ignore[arg-type]
     (tmp_path / "empty.py").write_text("from keras_problems import plain\n")

@@ -51,6 +51,8 @@ def as_dataset(name: str, data: Any) -> Dataset[Any]:
     if any(len(part) != len(targets) for part in parts):
         lengths = ", ".join(str(len(part)) for part in parts)
         raise WorkloadError(f"{name} has {lengths} inputs and {len(targets)} targets; there should be as many of each")
+    if not len(targets):
+        raise WorkloadError(f"{name} has no samples; give some{'' if name == 'train' else ', or None for no test'}")
     return TensorDataset(inputs, targets) if isinstance(inputs, Tensor) else Samples(inputs, targets)
 
 
@@ -68,9 +70,14 @@ def _several(value: Any) -> bool:
     return isinstance(value, tuple | list) and bool(value) and getattr(value[0], "shape", ()) != ()
 
 
+def _native(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """In this machine's order of bytes, which torch insists on and files of other machines may not have."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _tensor(value: Any) -> Tensor:
     try:
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(numpy.ascontiguousarray(value))
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(_native(numpy.ascontiguousarray(value)))
     except TypeError:
         raise WorkloadError(f"{type(value).__name__} is no array of numbers; {FORMS}") from None
     # As fit() does: numpy's usual float64 becomes what the model computes with; integers are cast by the model.

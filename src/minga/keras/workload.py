@@ -109,9 +109,12 @@ def _check(model: Any) -> None:
             f"{type(model).__name__} has a train_step of its own, which no strategy can split; put what it computes "
             "into compute_loss, or use a loop of your own with minga.join()"
         )
-    if isinstance(model.loss, list | tuple | dict):
+    given = model.loss
+    if isinstance(given, list | tuple | dict) and len(given) == 1:  # of the only output, by its name or place
+        (given,) = given.values() if isinstance(given, dict) else given
+    if isinstance(given, list | tuple | dict):
         raise WorkloadError(f"the model {model.name!r} has several losses; minga translates models with one")
-    loss: Any = None if model.loss in ("crossentropy", "ce") else keras.losses.get(model.loss)
+    loss: Any = None if given in ("crossentropy", "ce") else keras.losses.get(given)
     reduction = getattr(loss, "reduction", "mean")
     if reduction not in _MEANS:
         raise WorkloadError(
