@@ -93,8 +93,14 @@ def test_a_model_with_a_model_inside_is_loaded_though_keras_names_its_copies_oth
     (tmp_path / "experiment.toml").write_text(f'workload = "{file}:model"\n')
     loaded = minga.keras.load(tmp_path)
     assert loaded.optimizer is not None
-    for own, theirs in zip(loaded.get_weights(), trained.get_weights(), strict=True):
-        assert numpy.array_equal(own, theirs)
+    assert [each.path for each in loaded.variables] != [each.path for each in trained.variables]
+    for _ in range(2):
+        for own, theirs in zip(loaded.get_weights(), trained.get_weights(), strict=True):
+            assert numpy.array_equal(own, theirs)
+        loaded.set_weights([numpy.zeros_like(weight) for weight in loaded.get_weights()])
+        assert minga.keras.load(tmp_path, loaded) is loaded
+    with pytest.raises(ConfigError, match="of another model"):
+        minga.keras.load(tmp_path, keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
 
 
 def test_what_can_not_be_loaded_is_said(tmp_path: Path) -> None:
