@@ -142,6 +142,9 @@ class RankFailed(RunError):
         super().__init__(message)
         self.rank = rank
         self.traceback = traceback
+        if traceback:
+            # Python and notebooks show it below the error: the line that failed is in there, not in the launcher's own.
+            self.add_note(f"on rank {rank}:\n{traceback.rstrip()}")
 
 
 class LabError(RunError):

@@ -81,9 +81,13 @@ def named_variables(model: nn.Module) -> dict[str, Tensor] | None:
 
 
 def register_variables(model: nn.Module) -> None:
-    """Have torch know all variables of a Keras model: Keras registers them by path, the last of each alone."""
+    """Have torch know all variables of a Keras model.
+
+    Keras registers them by path, the last of each alone, and none that a layer gets later, as with `enable_lora`.
+    """
     named = named_variables(model)
-    if named is not None and len(named) > len({variable.path for variable in _variables(model)}):
+    known = {id(parameter) for parameter in model.parameters()}
+    if named is not None and any(id(tensor) not in known for tensor in named.values()):
         model._torch_params = nn.ParameterDict(named)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afte
         raise RuntimeError("the end")
     kept = [checkpoint.manifest(0).value for checkpoint in list_checkpoints(tmp_path)]
     assert kept == list(afterwards.values())
+
+
+@pytest.mark.parametrize("every_steps", [0, 1])
+def test_what_is_no_number_is_not_the_best(tmp_path: Path, every_steps: int) -> None:
+    experiment = experiment_of("ring", 1)
+    trainee, recorder = build_trainee(experiment, blobs(), 0), Recorder(None)
+    settings = Checkpoints(every_steps=every_steps, every_seconds=0, keep=1)
+    keeper = PatientKeeper(tmp_path, settings, trainee, recorder)
+    comm = ThreadWorld(1).transport(0)
+    with keeper.attach(AllReduce(), comm, journal_of(experiment, trainee, comm, recorder)):
+        AllReduce().start(trainee.replica, comm)
+        for step, value in enumerate([math.nan, 0.9, 0.5, math.nan], start=1):
+            trainee.replica.step = step
+            keeper.stepped(good=True, metrics={"accuracy": value})
+    best = best_of(list_checkpoints(tmp_path))
+    assert best is not None and best.manifest(0).value == 0.9
 
 
 def test_who_has_lost_contact_to_the_others_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -162,6 +162,29 @@ def test_f1_of_one_output_for_each_sample(labels: tuple[Tensor, Tensor]) -> None
     told = oracle.f1_score(targets > 0.5, outputs > 0)
     assert of(F1(), outputs.unsqueeze(1), targets) == pytest.approx(told)
     assert of(F1(), outputs.unsqueeze(1), targets.unsqueeze(1)) == pytest.approx(told)
+    assert of(F1(), outputs, targets) == of(F1(), outputs, targets.unsqueeze(1)) == pytest.approx(told)
+
+
+@pytest.mark.parametrize("metric", [F1(), F1(average="micro"), TopKAccuracy(k=2), AreaUnderROC(), ConfusionMatrix()])
+def test_classes_that_cross_entropy_ignores_do_not_count(metric: Metric, classes: tuple[Tensor, Tensor]) -> None:
+    outputs, targets = classes
+    kept = torch.arange(SAMPLES) % 3 != 1
+    ignored = targets.where(kept, torch.full_like(targets, -100))
+    parts = [metric.state(outputs[part], ignored[part]) for part in (slice(0, 80), slice(82, 83), slice(83, None))]
+    left = kept & (torch.arange(SAMPLES) // 2 != 40)
+    assert metric.value(metric.combine(parts)) == metric.value(metric.state(outputs[left], targets[left]))
+
+
+def test_what_is_no_number_gives_none() -> None:
+    """A model that has diverged should not look like a poor one, or like the best so far."""
+    scores, truth = torch.linspace(0, 1, SAMPLES), (torch.arange(SAMPLES) % 2).float()
+    bad = scores.where(torch.arange(SAMPLES) != 90, torch.tensor(math.nan))
+    for metric in (AreaUnderROC(), R2(), MeanSquaredError(), MeanAbsoluteError()):
+        assert not math.isnan(of(metric, scores, truth)) and math.isnan(of(metric, bad, truth)), metric
+    assert math.isnan(of(R2(), scores, bad))
+    words, outputs = torch.zeros(SAMPLES, dtype=torch.long), torch.zeros(SAMPLES, 3)
+    assert math.isnan(of(Perplexity(), outputs.index_fill(0, torch.tensor([90]), math.nan), words))
+    assert math.isnan(of(Perplexity(padding=0), outputs, words))
 
 
 def test_perplexity_and_accuracy_of_words_leave_padding_out() -> None:
@@ -236,6 +259,7 @@ def test_which_way_is_better() -> None:
     ("metric", "outputs", "targets", "says"),
     [
         (F1(), torch.zeros(3, 4), torch.zeros(3, 5), r"not of \(3, 4\) and \(3, 5\)"),
+        (ConfusionMatrix(), torch.zeros(3, 2), torch.tensor([0, 1, 2]), r"2 outputs, and targets from 0 to 2"),
         (ConfusionMatrix(), torch.zeros(3, 1), torch.zeros(3), r"two or more.* not of \(3, 1\) and \(3,\)"),
         (AreaUnderROC(), torch.zeros(3, 4), torch.zeros(2), r"not of \(3, 4\) and \(2,\)"),
         (MeanSquaredError(), torch.zeros(3, 4), torch.zeros(3), r"outputs \(3, 4\) and targets \(3,\)"),

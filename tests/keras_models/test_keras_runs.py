@@ -17,7 +17,7 @@ from keras_problems import normalised
 import minga.keras
 from minga.errors import ConfigError
 from minga.measure.events import read_events
-from minga.run_directory import event_file
+from minga.run_directory import event_file, save_model
 from minga.workload import load_workload
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "keras_cifar10.py"
@@ -71,9 +71,39 @@ def test_the_example_reads_the_real_pictures(tmp_path: Path) -> None:
     assert model(picture[None]).shape == (1, 10)
 
 
-def test_what_can_not_be_loaded_is_said(tmp_path: Path) -> None:
-    from minga.run_directory import save_model
+INNER = """
+import keras
+from keras_problems import LABELS, PICTURES
 
+x_train, y_train = PICTURES, LABELS
+inner = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Conv2D(3, 2), keras.layers.BatchNormalization()])
+inner.trainable = False
+inputs = keras.Input((4, 4, 2))
+model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(keras.layers.Flatten()(inner(inputs))))
+model.compile("adam", "sparse_categorical_crossentropy")
+"""
+
+
+def test_a_model_with_a_model_inside_is_loaded_though_keras_names_its_copies_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "inner.py"
+    file.write_text(INNER)
+    trained: Any = load_workload(f"{file}:model", None).model()
+    trained.layers[-1].kernel.assign(keras.ops.ones_like(trained.layers[-1].kernel))
+    save_model(tmp_path, trained)
+    (tmp_path / "experiment.toml").write_text(f'workload = "{file}:model"\n')
+    loaded = minga.keras.load(tmp_path)
+    assert loaded.optimizer is not None
+    assert [each.path for each in loaded.variables] != [each.path for each in trained.variables]
+    for _ in range(2):
+        for own, theirs in zip(loaded.get_weights(), trained.get_weights(), strict=True):
+            assert numpy.array_equal(own, theirs)
+        loaded.set_weights([numpy.zeros_like(weight) for weight in loaded.get_weights()])
+        assert minga.keras.load(tmp_path, loaded) is loaded
+    with pytest.raises(ConfigError, match="of another model"):
+        minga.keras.load(tmp_path, keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+
+
+def test_what_can_not_be_loaded_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no model\.safetensors"):
         minga.keras.load(tmp_path)
     keras.utils.clear_session()

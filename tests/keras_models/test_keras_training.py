@@ -121,6 +121,21 @@ def test_one_rank_equals_fit_with_regularizers_and_batch_normalization() -> None
     assert metrics == pytest.approx({"loss": loss, "accuracy": accuracy}, abs=1e-4)
 
 
+def test_one_rank_follows_a_schedule_as_fit_does() -> None:
+    def make() -> Any:
+        model = plain()
+        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [0.5, 0.05, 0.005])
+        model.compile(optimizer=keras.optimizers.SGD(schedule), loss=model.loss)
+        return model
+
+    begun = make()
+    workload = minga.keras.workload(begun, train=(PICTURES, LABELS), batch=64, epochs=6)
+    own = trained(experiment_of("single", 1, batch=64, epochs=6), workload)[0]
+    begun.fit(PICTURES, LABELS, batch_size=64, epochs=6, shuffle=False, verbose=0)
+    for ours, theirs in zip(own.replica.model.variables, begun.variables, strict=True):
+        torch.testing.assert_close(ours.value, theirs.value, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("strategy", ["ring", "local_sgd:period=2", "ps:mode=sync", "diloco:period=3", "gossip"])
 def test_statistics_are_agreed_on_and_seeds_are_not(strategy: str) -> None:
     data = (PICTURES, LABELS)
@@ -257,3 +272,20 @@ def test_inner_models_with_layers_of_the_same_name_are_trained_and_saved(tmp_pat
     save_model(tmp_path, first)
     for saved, own in zip(minga.keras.load(tmp_path, make()).get_weights(), first.get_weights(), strict=True):
         assert numpy.array_equal(saved, own)
+
+
+def test_what_a_layer_gets_after_it_was_built_is_trained() -> None:
+    def make() -> Any:
+        model = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten(), keras.layers.Dense(3)])
+        model.layers[1].enable_lora(2)
+        model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    workload = minga.keras.workload(make, train=(PICTURES, LABELS))
+    begun_model: Any = build_trainee(experiment_of("ring", 2), workload, 0).replica.model
+    begun = {variable.path: variable.numpy() for variable in begun_model.variables}
+    first, second = (trainee.replica.model for trainee in trained(experiment_of("ring", 2), workload))
+    moved = [one.path for one in first.variables if not numpy.array_equal(begun[one.path], one.numpy())]
+    assert [path.rpartition("/")[2] for path in moved] == ["bias", "lora_kernel_a", "lora_kernel_b"]
+    for one, other in zip(first.variables, second.variables, strict=True):
+        assert numpy.array_equal(one.numpy(), other.numpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +20,13 @@ from minga.report.notebook_view import NotebookView, in_notebook
 CELLS = """
 import enum
 import functools
+import math
+import pathlib
 import torch
 import torch.nn.functional as F
 from collections import Counter as Counting
 from dataclasses import dataclass
+from random import random
 
 import minga
 
@@ -94,6 +98,36 @@ def good(number, tensor=None):
     return [helper(number), Counting("aab")["a"], float(tensor), lock, minga.__name__]
 
 
+class Knot:
+    def child(self):
+        return Leaf()
+
+
+class Leaf(Knot):
+    value = [number for number in (Settings.rate, 1)]
+
+
+Branch = Knot
+FOLDER, DEVICE, KIND, WORST = pathlib.Path("some") / "where", torch.device("cpu"), torch.float64, -math.inf
+double = lambda number: 2 * number
+
+
+def uses_what_is_derived():
+    return [Branch().child().value, isinstance(Branch(), Knot), random() < 1]
+
+
+def uses_values():
+    return [str(FOLDER), str(DEVICE), str(torch.zeros(1, dtype=KIND).dtype), WORST]
+
+
+def keeps_tabs():
+    return "a	b"
+
+
+def uses_lambda():
+    return double(1)
+
+
 def uses_tensor():
     return tensor.sum()
 
@@ -160,9 +194,21 @@ def test_classes_travel_also_without_methods_of_their_own(cells: dict[str, Any])
     assert run_script(text, "uses_classes") == [0.5, 3, 1, 7]
 
 
+def test_definitions_come_before_what_is_derived_from_them_and_once(cells: dict[str, Any]) -> None:
+    text = script_of(cells["uses_what_is_derived"], {})
+    assert run_script(text, "uses_what_is_derived") == [[0.5, 1], True, True]
+
+
+def test_folders_devices_and_types_travel_and_text_as_it_is(cells: dict[str, Any]) -> None:
+    text = script_of(cells["uses_values"], {})
+    assert run_script(text, "uses_values") == [str(Path("some/where")), "cpu", "torch.float64", -math.inf]
+    assert run_script(script_of(cells["keeps_tabs"], {}), "keeps_tabs") == "a\tb"
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda cells: (cells["uses_lambda"], {}), r"uses 'double', a lambda.*'def'"),
         (lambda cells: (cells["uses_tensor"], {}), r"uses 'tensor'.*a Tensor.*make it inside"),
         (lambda cells: (lambda: 1, {}), "defined with 'def'"),
         (lambda cells: (cells["outer"](), {}), "inside a function"),
@@ -192,8 +238,10 @@ def test_a_function_trains_on_two_processes(
 
 def test_what_goes_wrong_in_a_process_is_told(cells: dict[str, Any], tmp_path: Path) -> None:
     arguments = {"epochs": 1, "fail": True}
-    with pytest.raises(RankFailed, match=r"rank 1 failed.*KeyError.*nothing here"):
+    with pytest.raises(RankFailed, match=r"rank 1 failed.*KeyError.*nothing here") as failed:
         minga.launch(cells["train"], nodes=2, arguments=arguments, runs=tmp_path, view=View())
+    # Where an error is shown, so are its notes.
+    assert 'raise KeyError("nothing here")' in failed.value.__notes__[0]
     with pytest.raises(MingaError, match="returned a Tensor"):
         minga.launch(cells["returns_tensor"], nodes=1, runs=tmp_path, view=View())
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -199,6 +200,8 @@ class DiskKeeper(Keeper):
         with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
             verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
             value = metrics.get(self._metric) if lockstep and self._settings.keep_best else None
+            if value is not None and math.isnan(value):
+                value = None  # nothing would ever be better than what has no order
             better = value is not None and self._is_better(value)
             if better:
                 self._best = value

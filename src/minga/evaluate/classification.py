@@ -1,4 +1,4 @@
-"""Metrics of classes and labels: top-k accuracy, F1, confusion matrix."""
+"""Metrics of classes and labels: top-k accuracy, F1, confusion matrix. A class of -100 does not count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.evaluate.metric import Metric
+from minga.evaluate.metric import IGNORED, Metric
 
 __all__ = ["F1", "ConfusionMatrix", "TopKAccuracy"]
 
@@ -27,7 +27,7 @@ class TopKAccuracy(Metric):
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
         best = outputs.topk(min(self.k, outputs.shape[-1]), dim=-1).indices
-        hits = (best == targets.unsqueeze(-1)).any(dim=-1)
+        hits = (best == targets.unsqueeze(-1)).any(dim=-1)[targets != IGNORED]
         return torch.tensor([float(hits.sum()), float(hits.numel())], dtype=torch.float64)
 
     def value(self, state: Tensor) -> float:
@@ -39,8 +39,8 @@ class F1(Metric):
     """The harmonic mean of precision and recall, of classes or of labels.
 
     Classes: outputs samples x classes, targets a class each. Labels: outputs and targets samples x labels, and a label
-    is given where its output is above `threshold`; so it is with one output for each sample and targets of 0 and 1. A
-    class that neither occurs nor is told has F1 0.
+    is given where its output is above `threshold`; so it is with one output for each sample, samples x 1 or samples
+    alone, and targets of 0 and 1. A class that neither occurs nor is told has F1 0.
     """
 
     average: Literal["macro", "micro"] = "macro"
@@ -55,6 +55,8 @@ class F1(Metric):
 
     def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Three rows: of each class right, told but wrong, missed."""
+        if outputs.dim() == 1 and targets.shape in (outputs.shape, (*outputs.shape, 1)):
+            outputs = outputs.unsqueeze(1)
         if outputs.dim() != 2 or targets.shape not in (outputs.shape, outputs.shape[:1]):
             raise WorkloadError(
                 f"F1 is of outputs samples x classes, with targets of the same shape (labels) or one class for each "
@@ -66,6 +68,8 @@ class F1(Metric):
             told, true = outputs > self.threshold, targets > 0.5
         else:
             classes = torch.arange(outputs.shape[1], device=outputs.device)
+            counted = targets != IGNORED
+            outputs, targets = outputs[counted], targets[counted]
             told, true = outputs.argmax(dim=1, keepdim=True) == classes, targets.unsqueeze(1) == classes
         counts = [(told & true).sum(dim=0), (told & ~true).sum(dim=0), (~told & true).sum(dim=0)]
         return torch.cat(counts).double().cpu()
@@ -89,7 +93,14 @@ class ConfusionMatrix(Metric):
                 f"targets, not of {tuple(outputs.shape)} and {tuple(targets.shape)}"
             )
         classes = outputs.shape[1]
-        places = targets.long() * classes + outputs.argmax(dim=1)
+        counted = targets != IGNORED
+        outputs, targets = outputs[counted], targets[counted].long()
+        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
+            raise WorkloadError(
+                f"ConfusionMatrix: there are {classes} outputs, and targets from {int(targets.min())} to "
+                f"{int(targets.max())}; classes are numbers from 0 on, one for each output, or {IGNORED} for none"
+            )
+        places = targets * classes + outputs.argmax(dim=1)
         return torch.bincount(places.flatten(), minlength=classes * classes).double().cpu()
 
     def value(self, state: Tensor) -> list[list[float]]:

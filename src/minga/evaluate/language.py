@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from minga.evaluate.metric import Metric
+from minga.evaluate.metric import IGNORED, Metric
 
 __all__ = ["Perplexity", "WordAccuracy"]
 
-_IGNORED = -100
-"""What torch's cross entropy leaves out unless it is told otherwise."""
-
 
 def _counting(targets: Tensor, padding: int | None) -> Tensor:
-    kept = targets != _IGNORED
+    kept = targets != IGNORED
     return kept if padding is None else kept & (targets != padding)
 
 
@@ -43,7 +40,7 @@ class Perplexity(Metric):
 
     def value(self, state: Tensor) -> float:
         mean = float(state[0] / state[1])
-        return math.exp(mean) if mean < 700 else math.inf
+        return math.inf if mean >= 700 else math.exp(mean)  # also of what is no number
 
 
 @dataclass(frozen=True, kw_only=True)

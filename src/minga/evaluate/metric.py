@@ -23,10 +23,13 @@ from torch import Tensor
 
 from minga.errors import WorkloadError
 
-__all__ = ["Metric", "PerSample", "Value", "as_metric", "lower_by_name"]
+__all__ = ["IGNORED", "Metric", "PerSample", "Value", "as_metric", "lower_by_name"]
 
 Value = float | list[list[float]]
 """A number, or a table of them."""
+
+IGNORED = -100
+"""The class of what does not count: what torch's cross entropy leaves out unless it is told otherwise."""
 
 _LOW = ("loss", "error", "perplexity", "mse", "mae", "rmse")
 

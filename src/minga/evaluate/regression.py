@@ -84,7 +84,7 @@ class R2(Metric):
         samples, mean, squares, errors = state.view(4, -1)
         # The mean of what never changes may differ from it in the last digit; those squares are no variance.
         rounding = 4 * torch.finfo(mean.dtype).eps * mean.abs()
-        varies = squares > samples * rounding.square()
+        varies = ~(squares <= samples * rounding.square())  # also where they are no numbers, which then is the outcome
         # What never changes is explained by its mean: fully if it is met, not at all otherwise (as in scikit-learn).
         constant = torch.where(errors == 0, 1.0, 0.0).double()
         explained = torch.where(varies, 1 - errors / squares.where(varies, torch.ones_like(squares)), constant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.evaluate.metric import Metric
+from minga.evaluate.metric import IGNORED, Metric
 
 __all__ = ["AreaUnderROC"]
 
@@ -20,7 +21,8 @@ class AreaUnderROC(Metric):
 
     Two classes: one score for each sample, or two outputs. Labels: outputs and targets samples x labels, the mean over
     labels. Several classes: the mean over classes of one against the rest, by softmax. Labels that all samples have, or
-    none, say nothing and are left out; if all are like that the value is not a number.
+    none, say nothing and are left out; if all are like that the value is not a number. So it is with scores that are no
+    numbers, which have no order. A class of -100 does not count.
 
     No sum of fixed size tells it, and a histogram of scores would only come near it. So the scores travel: 16 bytes for
     each sample and label, from every rank to every other.
@@ -48,6 +50,8 @@ def _by_label(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if outputs.shape == targets.shape or outputs.shape == (*targets.shape, 1):
         return outputs.reshape(len(targets), -1), targets.double().reshape(len(targets), -1)
     if outputs.dim() == 2 and targets.shape == outputs.shape[:1]:
+        counted = targets != IGNORED
+        outputs, targets = outputs[counted], targets[counted]
         if outputs.shape[1] == 2:
             return outputs[:, 1:] - outputs[:, :1], targets.double().unsqueeze(1)
         classes = torch.arange(outputs.shape[1], device=outputs.device)
@@ -64,6 +68,8 @@ def _area(scores: Tensor, truth: Tensor) -> float | None:
     negative = len(truth) - positive
     if not positive or not negative:
         return None
+    if scores.isnan().any():
+        return math.nan
     _, places, counts = torch.unique(scores, return_inverse=True, return_counts=True)
     last = counts.cumsum(dim=0)
     middle_ranks = (2 * last - counts + 1).double() / 2

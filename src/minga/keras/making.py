@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,6 +44,7 @@ class New(Maker):
                 name = getattr(self._function, "__name__", "the function")
                 raise WorkloadError(f"{name} gives a {type(model).__name__}, not a keras.Model; return the model")
             _build(model, self._inputs)
+        _tell_decay(getattr(model, "optimizer", None), model.variables, model.variables)
         return model  # type: ignore[no-any-return]
 
     def compiled(self) -> Any:
@@ -78,11 +79,22 @@ class Copies(Maker):
                 "adds; give a function that makes it instead of the model"
             )
         # What else it was compiled with, the workload has already. No public name has the weights as they were given.
+        _tell_decay(self._model.optimizer, self._model.variables, copied.variables)
         copied.compile(loss=self._model.loss, loss_weights=self._model._compile_loss._user_loss_weights)
         return copied  # type: ignore[no-any-return]
 
     def compiled(self) -> Any:
         return self._model
+
+
+def _tell_decay(optimizer: Any, variables: Sequence[Any], of: Sequence[Any]) -> None:
+    """Have the tensors of a model, or of its copy, know what `exclude_from_weight_decay` says of them.
+
+    The optimizer that is made for them sees neither names nor Keras' variables. No public name has the exclusions.
+    """
+    if getattr(optimizer, "weight_decay", None):
+        for variable, own in zip(variables, of, strict=True):
+            own.value.decays = optimizer._use_weight_decay(variable)
 
 
 def _build(model: Any, inputs: Inputs) -> None:

@@ -5,6 +5,7 @@ Strategies cut, move and average the optimizer's state, which they can with torc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,6 +46,11 @@ _TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
     ),
     "Adadelta": (torch.optim.Adadelta, lambda own: {"rho": own["rho"], "eps": own["epsilon"]}),
 }
+# compile() puts it around the optimizer of any model of this policy, unasked.
+_SCALED = (
+    "the optimizer scales the loss (LossScaleOptimizer), as Keras has it for models of the policy mixed_float16, which "
+    "can't be translated; use the policy mixed_bfloat16, which needs no scaling, or float32"
+)
 _ABSENT = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 
 
@@ -54,6 +60,8 @@ def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Par
     `learning_rate`: as `learning_rate_of` gives it, beside the factor that it goes with.
     """
     kind = type(optimizer).__name__
+    if kind == "LossScaleOptimizer":
+        raise WorkloadError(_SCALED)
     remedy = "Or write a minga.Workload with an optimizer of torch's."
     if kind not in _TRANSLATED:
         raise unknown("optimizer of Keras that minga can translate:", kind, _TRANSLATED, remedy)
@@ -77,22 +85,35 @@ def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Par
         else:
             made_by = torch.optim.AdamW
     given["weight_decay"] = float(decay or 0.0)
-    return lambda parameters: made_by(parameters, **given)
+    return lambda parameters: made_by(_by_decay(parameters), **given)
+
+
+def _by_decay(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """Groups of those that decay and of those that `exclude_from_weight_decay` has named."""
+    each = list(parameters)
+    excluded = [parameter for parameter in each if not getattr(parameter, "decays", True)]
+    decaying = [parameter for parameter in each if getattr(parameter, "decays", True)]
+    groups: list[dict[str, Any]] = [{"params": decaying}, {"params": excluded, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
 
 
 def learning_rate_of(optimizer: Any, steps: int) -> tuple[float, Callable[[float], float] | None]:
     """The learning rate, and for a schedule its highest one and the factor on that as a function of progress.
 
-    `steps`: how many the schedule is followed over.
+    `steps`: how many the schedule is followed over. Progress is that at the end of a step, and Keras counts the steps
+    that are behind.
     """
     schedule = getattr(optimizer, "_learning_rate", None)
     if not callable(schedule):
         return float(optimizer.learning_rate), None
 
     def rate(progress: float) -> float:
-        return float(schedule(round(progress * steps)))
+        # An epoch's last batch may be smaller than the others, so that these end a little further than whole numbers.
+        return float(schedule(max(math.floor(progress * steps + 1e-6) - 1, 0)))
 
-    highest = max(rate(part / 100) for part in range(101))  # not the first, which is 0 where it warms up
+    highest = max(
+        float(schedule(round(part / 100 * steps))) for part in range(101)
+    )  # not the first, which is 0 where it warms up
     if not highest > 0:
         raise WorkloadError(f"the learning rate of {type(optimizer).__name__} is {highest}; it should be above 0")
     return highest, lambda progress: rate(min(progress, 1.0)) / highest

@@ -28,15 +28,41 @@ def load(run: str | Path, model: Any = None) -> Any:
     directory = Path(run).expanduser()
     weights_file(directory)  # for its errors, before a model is made
     if model is None:
-        experiment = load_experiment(directory / "experiment.toml")
-        maker = load_workload(experiment.workload, experiment.data).model
-        if not isinstance(maker, Maker):
-            raise ConfigError(f"{directory} is a run of {experiment.workload}, which is no Keras model")
-        model = maker.compiled()
-    elif not is_keras_model(model):
-        raise ConfigError(f"a {type(model).__name__} is no Keras model to load weights into; give a keras.Model")
-    elif not model.built:
-        raise ConfigError(f"the model {model.name!r} has no weights yet; call it on a sample, or build() it, first")
+        maker = _maker_of(directory)
+        model, trained = maker.compiled(), _trained(maker, directory)
+    else:
+        if not is_keras_model(model):
+            raise ConfigError(f"a {type(model).__name__} is no Keras model to load weights into; give a keras.Model")
+        if not model.built:
+            raise ConfigError(f"the model {model.name!r} has no weights yet; call it on a sample, or build() it, first")
+        try:
+            take_weights(model, directory)
+        except ConfigError:
+            # The same model may have other names: Keras counts layers over all models of a process.
+            if not (directory / "experiment.toml").is_file():
+                raise
+            trained = _trained(_maker_of(directory), directory)
+            if [weight.shape for weight in trained.weights] != [weight.shape for weight in model.weights]:
+                raise
+        else:
+            return model
+    # By their order, as Keras may name a copy's variables otherwise than those of the model.
+    model.set_weights(trained.get_weights())
+    return model
+
+
+def _maker_of(directory: Path) -> Maker:
+    """What makes the model of a run."""
+    experiment = load_experiment(directory / "experiment.toml")
+    maker = load_workload(experiment.workload, experiment.data).model
+    if not isinstance(maker, Maker):
+        raise ConfigError(f"{directory} is a run of {experiment.workload}, which is no Keras model")
+    return maker
+
+
+def _trained(maker: Maker, directory: Path) -> Any:
+    """A model as the ranks have made it, with the weights of the run."""
+    model = maker()
     take_weights(model, directory)
     return model
 

@@ -8,6 +8,7 @@ Optimizer, loss and metrics are those of `compile()`, regularizers and `add_loss
 from __future__ import annotations
 
 import inspect
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils.data import Dataset
 from minga.data.batches import first_samples
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError
-from minga.keras.data import FORMS, as_dataset
+from minga.keras.data import FORMS, as_dataset, each_input
 from minga.keras.making import Copies, New
 from minga.keras.metrics import translate as translate_metrics
 from minga.keras.optimizers import learning_rate_of
@@ -58,6 +59,7 @@ def workload(
             f"the model {sample.name!r} has {len(outputs)} outputs, and minga translates models with one; write a "
             "minga.Workload whose predict(model, batch) joins them"
         )
+    _check_mean(sample, inputs, targets)
     # As many steps as fit() would take on one node; the run may be longer or shorter, and stretches the schedule.
     rate, schedule = learning_rate_of(sample.optimizer, epochs * -(-_samples(data) // batch))
     return Workload(
@@ -107,9 +109,12 @@ def _check(model: Any) -> None:
             f"{type(model).__name__} has a train_step of its own, which no strategy can split; put what it computes "
             "into compute_loss, or use a loop of your own with minga.join()"
         )
-    if isinstance(model.loss, list | tuple | dict):
+    given = model.loss
+    if isinstance(given, list | tuple | dict) and len(given) == 1:  # of the only output, by its name or place
+        (given,) = given.values() if isinstance(given, dict) else given
+    if isinstance(given, list | tuple | dict):
         raise WorkloadError(f"the model {model.name!r} has several losses; minga translates models with one")
-    loss: Any = None if model.loss in ("crossentropy", "ce") else keras.losses.get(model.loss)
+    loss: Any = None if given in ("crossentropy", "ce") else keras.losses.get(given)
     reduction = getattr(loss, "reduction", "mean")
     if reduction not in _MEANS:
         raise WorkloadError(
@@ -124,6 +129,28 @@ def _check(model: Any) -> None:
                 f"{variable.path} has the constraint {kind}, which weights that are updated in parts and averaged "
                 "would not keep to; leave it out, or use a regularizer such as kernel_regularizer=keras.regularizers.L2"
             )
+
+
+def _check_mean(model: Any, inputs: Any, targets: Tensor) -> None:
+    """Refuse a loss that is a sum, or has one in it (by compute_loss or add_loss): the same samples twice add to it."""
+
+    def loss_of(copies: int) -> float:
+        several = each_input(inputs, lambda part: torch.cat([part] * copies))
+        with torch.no_grad():
+            return float(_loss(*_predict(model, (several, torch.cat([targets] * copies)))))
+
+    model.eval()
+    try:
+        once, twice, four_times = map(loss_of, (1, 2, 4))
+    except (IndexError, RuntimeError, TypeError, ValueError):
+        return  # a loss that can't be computed, or not of so many samples, is told where it is needed
+    grows = abs(twice - once) > 1e-3 * abs(twice)
+    # What compares samples with each other grows too, but less and less.
+    if grows and math.isclose(four_times - twice, 2 * (twice - once), rel_tol=1e-2):
+        raise WorkloadError(
+            f"the loss of the model {model.name!r} is a sum over samples, or has one in it ({once:.6g} of 2 samples, "
+            f"{twice:.6g} of the same twice), so it depends on how many a node has; use means, such as ops.mean"
+        )
 
 
 def _call(model: Any, inputs: Any, *, training: bool) -> Any:

@@ -14,18 +14,25 @@ import __future__
 import ast
 import inspect
 import linecache
+import math
 import symtable
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
+
+import torch
 
 from minga.errors import UsageError
 
 __all__ = ["check_plain", "script_of"]
 
 _ADVICE = "make it inside the function, or give its plain values (numbers, strings, lists, dicts) in arguments={...}"
+
+# What symtable takes for functions, and is gone through where it is written.
+_COMPREHENSIONS = ("listcomp", "setcomp", "dictcomp", "genexpr")
 
 
 def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
@@ -66,6 +73,17 @@ def check_plain(what: str, value: Any) -> None:
         raise UsageError(f"{what} can't be sent to other processes: {_short(value)}; {_ADVICE}")
 
 
+def _in_words(value: Any) -> tuple[str, str] | None:
+    """A module and an expression, for values that notebooks often have at their top and `repr` can't write."""
+    if isinstance(value, Path):
+        return "pathlib", f"pathlib.Path({str(value)!r})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "math", "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "-math.inf"
+    if isinstance(value, torch.device):
+        return "torch", f"torch.{value!r}"
+    return ("torch", repr(value)) if isinstance(value, torch.dtype) else None
+
+
 class _Parts:
     """What a function needs, in the order in which it can be written down."""
 
@@ -80,15 +98,28 @@ class _Parts:
         if name in self._known:
             return
         self._known.add(name)
-        module, own = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+        # Functions such as random.random are methods of an object that their module hides.
+        module = getattr(thing, "__module__", None) or type(getattr(thing, "__self__", None)).__module__
+        own = getattr(thing, "__name__", None)
         if isinstance(thing, ModuleType):
             self._import(f"import {thing.__name__}" + (f" as {name}" if name != thing.__name__ else ""))
         elif _is_plain(thing):
             self.values.append(f"{name} = {thing!r}")
+        elif (words := _in_words(thing)) is not None:
+            self._import(f"import {words[0]}")
+            self.values.append(f"{name} = {words[1]}")
+        elif module == "__main__" and own == "<lambda>":
+            raise UsageError(
+                f"the function uses {name!r}, a lambda, which has no source of its own; define it with 'def'"
+            )
         elif module == "__main__" and isinstance(thing, FunctionType | type):
-            self._define(thing)
-            if own != name:
-                self.definitions.append(f"{name} = {own}")
+            written = thing.__name__
+            if name != written and self._namespace.get(written) is thing:
+                self.add(written, thing)  # one class of that name, not one for each of its names
+            else:
+                self._define(thing)
+            if name != written:
+                self.definitions.append(f"{name} = {written}")
         elif module and own and getattr(sys.modules.get(module), own, None) is thing:
             self._import(f"from {module} import {own}" + (f" as {name}" if name != own else ""))
         else:
@@ -102,9 +133,8 @@ class _Parts:
 
     def _define(self, thing: FunctionType | type) -> None:
         text = _source(thing)
-        for used in sorted(_globals_of(text)):
-            if used in self._namespace and used != thing.__name__:
-                self.add(used, self._namespace[used])
+        at_once, later = _globals_of(text)
+        self._add_all(at_once - {thing.__name__})
         for name in _dotted(text):
             # `import torch` alone would not have torch.utils.data's like, where the notebook has imported them too.
             root, _, rest = name.partition(".")
@@ -112,6 +142,13 @@ class _Parts:
             if isinstance(module, ModuleType):
                 self._import_below(module.__name__, rest)
         self.definitions.append(text)
+        # Not before: a class may use in its methods what is derived from it.
+        self._add_all(later - {thing.__name__})
+
+    def _add_all(self, names: set[str]) -> None:
+        for name in sorted(names):
+            if name in self._namespace:
+                self.add(name, self._namespace[name])
 
     def _import_below(self, module: str, rest: str) -> None:
         for part in rest.split("."):
@@ -128,7 +165,8 @@ def _source(thing: FunctionType | type) -> str:
     found = _class_source(thing) if isinstance(thing, type) else _function_source(thing)
     if found is None:
         raise UsageError(
-            f"the source of {thing.__name__} can't be found; define it in a cell, or in a file and import it"
+            f"the source of {thing.__name__} can't be found; define it in a cell that does not begin with %%time or "
+            "the like, or in a file and import it"
         )
     return found
 
@@ -167,7 +205,8 @@ def _definition(thing: FunctionType | type, file: str, line: int | None = None) 
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         fits = first <= line <= (node.end_lineno or first) if line is not None else _has_members_of(thing, node)
         if fits:
-            return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
+            text = "".join(lines[first - 1 : node.end_lineno])
+            return textwrap.dedent(text) if node.col_offset else text  # which would change strings of several lines
     return None
 
 
@@ -183,20 +222,22 @@ def _has_members_of(thing: FunctionType | type, node: ast.AST) -> bool:
     return written <= {*vars(thing), *vars(thing).get("__annotations__", {})}
 
 
-def _globals_of(text: str) -> set[str]:
-    """The names that a definition takes from around it."""
-    found: set[str] = set()
+def _globals_of(text: str) -> tuple[set[str], set[str]]:
+    """The names that a definition takes from around it: those that it needs at once, and those when it is called."""
+    at_once: set[str] = set()
+    later: set[str] = set()
 
-    def look(table: symtable.SymbolTable) -> None:
+    def look(table: symtable.SymbolTable, found: set[str]) -> None:
         top = table.get_type() == "module"
         for symbol in table.get_symbols():
             if symbol.is_referenced() and (top or symbol.is_global()):
                 found.add(symbol.get_name())
         for child in table.get_children():
-            look(child)
+            called = child.get_type() == "function" and child.get_name() not in _COMPREHENSIONS
+            look(child, later if called else found)
 
-    look(symtable.symtable(text, "<cell>", "exec"))
-    return found
+    look(symtable.symtable(text, "<cell>", "exec"), at_once)
+    return at_once, later - at_once
 
 
 def _dotted(text: str) -> Iterator[str]:

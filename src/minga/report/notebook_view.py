@@ -78,7 +78,7 @@ class NotebookView(View):
         if follower is None:
             return "no run yet"
         if not follower.ranks:
-            return f"{self._title}: starting"
+            return f"{self._title}: {self._ended or 'starting'}"
         return f"{self._title}: {self._state(follower)}   {headline(follower)}"
 
     def _state(self, follower: Follower) -> str:
@@ -91,7 +91,7 @@ class NotebookView(View):
     def _repr_html_(self) -> str:
         follower = self._follower
         if follower is None or not follower.ranks:
-            return str(tag("p", tag("strong", self._title), ": starting"))
+            return str(tag("p", tag("strong", self._title), f": {self._ended or 'starting'}"))
         progress = max(state.progress for state in follower.ranks.values())
         full = 1.0 if self._ended == "done" else progress
         bar = tag("progress", value=f"{full:.3f}", max="1", style="width: 20em")
