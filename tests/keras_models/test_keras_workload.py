@@ -34,26 +34,31 @@ OPTIMIZERS = {
     "rmsprop with all": (lambda: keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True), 1e-3),
     "adagrad": (lambda: keras.optimizers.Adagrad(0.1), 1e-4),
     "adadelta": (lambda: keras.optimizers.Adadelta(0.5), 1e-4),
+    "the norm of each": (lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=1.0), 2e-4),
+    "the norm of all": (lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5), 1e-4),
+    "values": (lambda: keras.optimizers.Adam(0.01, clipvalue=0.1), 2e-4),
 }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_translated_optimizers_move_weights_as_keras_does(name: str) -> None:
     make, tolerance = OPTIMIZERS[name]
-    theirs, ours = make(), torch.nn.Parameter(torch.linspace(-1, 1, 20))
-    variable = keras.Variable(ours.detach().clone())
-    optimizer = translate(theirs, float(theirs.learning_rate))([ours])
+    theirs, ours = make(), [torch.nn.Parameter(part) for part in torch.linspace(-1, 1, 20).split([5, 15])]
+    variables = [keras.Variable(each.detach().clone()) for each in ours]
+    optimizer = translate(theirs, float(theirs.learning_rate))(ours)
     generator = torch.Generator().manual_seed(0)
-    begun = ours.detach().clone()
+    begun = torch.cat(ours).detach()
     for _ in range(10):
         gradient = torch.randn(20, generator=generator) * torch.logspace(-2, 1, 20)
         with torch.no_grad():
-            theirs.apply([gradient], [variable])
-        ours.grad = gradient
+            theirs.apply(list(gradient.split([5, 15])), variables)
+        for each, part in zip(ours, gradient.split([5, 15]), strict=True):
+            each.grad = part
         optimizer.step()
-    moved = (variable.value.detach() - begun).abs()
+    expected = torch.cat([variable.value for variable in variables]).detach()
+    moved = (expected - begun).abs()
     assert moved.min() > 0
-    assert float(((ours.detach() - variable.value.detach()).abs() / moved.clamp(min=1e-3)).max()) < 10 * tolerance
+    assert float(((torch.cat(ours).detach() - expected).abs() / moved.clamp(min=1e-3)).max()) < 10 * tolerance
 
 
 def test_schedules_follow_progress() -> None:
@@ -233,7 +238,7 @@ def own_step() -> Any:
     [
         (own, "not compiled"),
         (lambda: own(optimizer="ftrl"), r"known: .*SGD"),
-        (lambda: own(optimizer=keras.optimizers.SGD(clipnorm=1.0)), "clipnorm"),
+        (lambda: own(optimizer=keras.optimizers.SGD(use_ema=True)), "use_ema"),
         (lambda: own(optimizer=keras.optimizers.SGD(weight_decay=0.1)), "kernel_regularizer"),
         (lambda: own(metrics=["AUC"]), "does not fit outputs of shape"),
         (lambda: own(metrics=[Largest()]), "can't be added up over nodes"),

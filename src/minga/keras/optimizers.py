@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from minga.clipping import clipped
 from minga.errors import WorkloadError, unknown
 from minga.keras.rmsprop import RMSprop
 
@@ -51,7 +52,9 @@ _SCALED = (
     "the optimizer scales the loss (LossScaleOptimizer), as Keras has it for models of the policy mixed_float16, which "
     "can't be translated; use the policy mixed_bfloat16, which needs no scaling, or float32"
 )
-_ABSENT = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+_ABSENT = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+_CLIPPING = {"clipnorm": "norm_of_each", "global_clipnorm": "norm", "clipvalue": "value"}
+"""Keras' names and ours."""
 
 
 def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
@@ -85,7 +88,13 @@ def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Par
         else:
             made_by = torch.optim.AdamW
     given["weight_decay"] = float(decay or 0.0)
-    return lambda parameters: made_by(_by_decay(parameters), **given)
+    clipping = {ours: own[theirs] for theirs, ours in _CLIPPING.items() if own.get(theirs)}
+
+    def make(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        made = made_by(_by_decay(parameters), **given)
+        return clipped(made, **clipping) if clipping else made
+
+    return make
 
 
 def _by_decay(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
