@@ -167,6 +167,9 @@ PREPARE_ERRORS = {
     "split": (["pictures", "--split", "1,2,3"], ["'1,2,3'", "85,2,13"]),
     "dtype": (["pictures", "--dtype", "float61"], ["float61", "Did you mean 'float16'"]),
     "column": (["x.csv", "--target", "prize"], ["'prize'", "Did you mean 'price'"]),
+    "grey table": (["x.csv", "--grey"], ["--grey is for pictures, and x.csv is a table; leave it out"]),
+    "target of pictures": (["pictures", "--target", "price"], ["--target is for tables, and pictures is a folder of"]),
+    "pieces of a table": (["x.csv", "--context", "8"], ["--context is for texts"]),
     "exists": (["pictures", "--out", "pictures"], ["pictures exists already"]),
 }
 
