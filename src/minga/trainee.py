@@ -13,6 +13,7 @@ from torch import Tensor
 
 from minga.comm.transport import Transport
 from minga.data.batches import batches_ahead, blocks_of, collate, fetch, length, to_device
+from minga.data.fingerprint import known_fingerprint
 from minga.data.order import Order, Share
 from minga.data.read_ahead import ReadAhead
 from minga.data.reader_processes import ReaderProcesses
@@ -71,6 +72,11 @@ class Trainee:
         replica.periods += 1
         workers = tuple(replica.name_of(each) for each in range(trainers))
         replica.period = Period(replica.periods, replica.step, self.order.position(), workers, carried)
+
+    @property
+    def known_data(self) -> str | None:
+        """Which data it trains on, where that is known without reading them."""
+        return known_fingerprint(self.workload.train)
 
     @property
     def progress(self) -> float:

@@ -18,6 +18,7 @@ from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
 from minga.data.readers import origin_of_path
+from minga.errors import MingaError
 from minga.workload import Workload
 
 
@@ -75,6 +76,17 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(
     resumed = train_with_checkpoints(tmp_path, experiment, prepared, resume="step-00000010")
     assert torch.equal(kept[0].replica.parameters, resumed[0].replica.parameters)
     assert kept[0].order.position() == resumed[0].order.position()
+
+
+def test_a_run_does_not_go_on_with_a_set_that_was_prepared_otherwise(tmp_path: Path, prepared: Workload) -> None:
+    """As many samples, but others: some that are to be tested on would be learned."""
+    experiment = experiment_of("ring", 2, steps=20, every_steps=10)
+    train_with_checkpoints(tmp_path, experiment, prepared)
+    prepare(origin_of_path(tmp_path / "blobs.csv"), tmp_path / "again", Recipe(normalise=True, seed=1))
+    otherwise = dataclasses.replace(prepared, train=PreparedDataset(tmp_path / "again"))
+    assert len(otherwise.train) == len(prepared.train)  # type: ignore[arg-type]
+    with pytest.raises(MingaError, match=r"the data set is another one now \(160 samples, .* bring that one back"):
+        train_with_checkpoints(tmp_path, experiment, otherwise, resume="step-00000010")
 
 
 @pytest.mark.parametrize("read_ahead", [0, 2])

@@ -63,7 +63,7 @@ def test_damage_is_exit_code_1(minga: Minga, text: Path, tmp_path: Path) -> None
     (tmp_path / "data" / "text" / "tinyshakespeare.txt.gz").write_bytes(gzip.compress(b"To be, or what?"))
     done = minga("data", "verify", "tiny-shakespeare", "--data", "data")
     assert done.returncode == 1
-    assert "damaged" in done.stdout and "minga data fetch tiny-shakespeare" in done.stdout
+    assert "damaged" in done.stdout and "minga data fetch tiny-shakespeare --data data" in done.stdout
     found = json.loads(minga("data", "verify", "tiny-shakespeare", "--data", "data", "--json").stdout)
     assert found["whole"] is False and found["findings"][0]["state"] == "damaged"
 
@@ -98,6 +98,15 @@ def test_errors_say_what_is_possible(minga: Minga, name: str) -> None:
 def test_help_has_an_example(minga: Minga, command: str) -> None:
     done = minga("data", command, "--help")
     assert f"minga data {command}" in done.stdout and "--json" in done.stdout
+
+
+def test_what_can_not_be_checked_is_not_called_whole(minga: Minga, tmp_path: Path) -> None:
+    for name in ("cod GT", "trout GT"):
+        (tmp_path / "data" / "fish" / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "data" / "fish" / "pictures" / name / "1.png").write_bytes(b"1")
+    done = minga("data", "verify", "fish", "--data", "data")
+    assert done.returncode == 0 and "is whole" not in done.stdout
+    assert "nothing wrong was found, but not all of fish could be checked" in done.stdout
 
 
 # --- preparing -----------------------------------------------------------------------------------------------------
@@ -158,6 +167,9 @@ PREPARE_ERRORS = {
     "split": (["pictures", "--split", "1,2,3"], ["'1,2,3'", "85,2,13"]),
     "dtype": (["pictures", "--dtype", "float61"], ["float61", "Did you mean 'float16'"]),
     "column": (["x.csv", "--target", "prize"], ["'prize'", "Did you mean 'price'"]),
+    "grey table": (["x.csv", "--grey"], ["--grey is for pictures, and x.csv is a table; leave it out"]),
+    "target of pictures": (["pictures", "--target", "price"], ["--target is for tables, and pictures is a folder of"]),
+    "pieces of a table": (["x.csv", "--context", "8"], ["--context is for texts"]),
     "exists": (["pictures", "--out", "pictures"], ["pictures exists already"]),
 }
 

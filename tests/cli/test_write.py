@@ -40,6 +40,14 @@ def test_it_goes_on_as_it_has_learned(run: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "to be or not to be that is the question\n"
 
 
+def test_nearly_no_temperature_is_none(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def written(temperature: str) -> str:
+        application(["write", str(run), "--prompt", "to", "--temperature", temperature], standalone_mode=False)
+        return capsys.readouterr().out
+
+    assert written("1e-300") == written("1e-5") == written("0")
+
+
 def test_machines_get_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["write", str(run), "--prompt", "to be", "--characters", "4", "--temperature", "0", "--json"]
     application(words, standalone_mode=False)
@@ -60,6 +68,7 @@ def test_the_seed_decides_what_is_drawn(run: Path, capsys: pytest.CaptureFixture
     [
         (["--characters", "0"], "--characters should be at least 1"),
         (["--temperature", "-1"], "--temperature should be 0 to 10, not -1"),
+        (["--seed", str(2**63)], "--seed should fit into 64 bits, not 9223372036854775808"),
         (["--prompt", "ROMEO"], r"not \['E', 'M', 'O', 'R'\]"),
         (["--prompt", ""], "at least one; not ''"),
     ],

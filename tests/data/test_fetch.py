@@ -245,6 +245,35 @@ def test_not_any_folder_is_the_data_set(server: Server, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_pictures_that_others_have_put_there_stay(server: Server, tmp_path: Path) -> None:
+    dataset = pictures_set(server)
+    for place in ("data/f/pictures", "stick"):
+        for name in ("rose", "tulip"):
+            (tmp_path / place / name).mkdir(parents=True)
+            (tmp_path / place / name / "9.png").write_bytes(place.encode())
+    own = tmp_path / "data" / "f" / "pictures" / "rose" / "9.png"
+    assert [each.state for each in fetch(dataset, tmp_path / "data")] == ["here"] and server.behaviour.asked == []
+    archive = tmp_path / "pictures.zip"
+    archive.write_bytes(server.behaviour.files["pictures.zip"])
+    for source in (tmp_path / "stick", archive):
+        with pytest.raises(DataError, match=r"replaced, and with it .*9\.png, which minga has not brought; move it"):
+            fetch(dataset, tmp_path / "data", source=source)
+    assert own.read_bytes() == b"data/f/pictures"
+
+
+def test_a_picture_beside_those_that_are_brought_again_stays(server: Server, tmp_path: Path) -> None:
+    dataset = pictures_set(server)
+    fetch(dataset, tmp_path)
+    own = tmp_path / "f" / "pictures" / "rose" / "mine.png"
+    own.write_bytes(b"mine")
+    assert [each.state for each in fetch(dataset, tmp_path)] == ["here"]
+    (tmp_path / "f" / "pictures" / "tulip" / "1.png").unlink()
+    with pytest.raises(DataError, match=r"with it .*mine\.png, which minga has not brought"):
+        fetch(dataset, tmp_path)
+    own.rename(tmp_path / "mine.png")
+    assert [each.state for each in fetch(dataset, tmp_path)] == ["fetched"]
+
+
 @pytest.mark.parametrize("link", [True, False])
 def test_a_folder_is_not_brought_into_itself(server: Server, tmp_path: Path, link: bool) -> None:
     dataset = pictures_set(server)

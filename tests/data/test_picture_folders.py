@@ -85,6 +85,19 @@ def test_an_archive_with_masks_beside_photographs(tmp_path: Path) -> None:
     assert everything.classes == folder.classes and len(everything) == 4
 
 
+def test_parts_around_the_classes_are_no_classes(tmp_path: Path) -> None:
+    for part, number in [("train", 0), ("val", 1), ("Test", 2)]:
+        for name in ("cod", "trout"):
+            save(tmp_path / part / name / f"{part}.png", 10 * number)
+    folder = PictureFolder.of(tmp_path, (4, 4))
+    assert folder.classes == ["cod", "trout"] and len(folder) == 6
+    assert folder.given_parts is not None
+    assert [path.parts[-3:-1] for path in folder.files] == [
+        (["train", "val", "Test"][part], folder.classes[number])
+        for part, number in zip(folder.given_parts, folder.numbers, strict=True)
+    ]
+
+
 def test_every_class_is_divided_in_the_same_proportions() -> None:
     numbers = [0] * 1000 + [1] * 100 + [2] * 10
     train, validation, test = split_by_class(numbers, (0.85, 0.02, 0.13), seed=1)

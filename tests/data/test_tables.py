@@ -92,3 +92,35 @@ def test_endings_may_be_written_large(tmp_path: Path) -> None:
     assert open_reader(origin_of_path(tmp_path / "B.TSV.GZ")).classes == ["x", "z"]
     (tmp_path / "C.TXT").write_text("to be or not to be, " * 10)
     assert origin_of_path(tmp_path / "C.TXT").reader == "text"
+
+
+def test_numbers_have_commas_where_semicolons_are_between_columns(tmp_path: Path) -> None:
+    """As spreadsheets write them in half of the world; each was a word of its own once."""
+    reader = table(tmp_path / "x.csv", "size;city;price\n12,5;Quito;1,25\n-3;Lima, Perú;0,5\n,5;Quito;2e3\n")
+    assert reader.facts["columns"] == ["size", "city=Lima, Perú", "city=Quito"]
+    assert reader.facts["task"] == "numbers" and problems(reader) == {}
+    assert [reader.read(index)["inputs"][0] for index in range(3)] == [12.5, -3, 0.5]
+    assert [float(reader.read(index)["targets"]) for index in range(3)] == [1.25, 0.5, 2000]
+
+
+@pytest.mark.parametrize("text", ["a,b\n{},1\n{},2\n7,3\n", "b\ta\n1\t{}\n2\t{}\n3\t7\n"])
+@pytest.mark.parametrize("number", ["12,500", "1.234,50", "-1,234,567.8"])
+def test_commas_that_may_mean_anything_are_refused(tmp_path: Path, text: str, number: str) -> None:
+    written = text.format(*[f'"{number}"'] * 2)
+    message = f"the column 'a' has numbers with commas, such as {number!r}: write them as 1234.5"
+    with pytest.raises(DataError, match=message):
+        table(tmp_path / "x.csv", written)
+    target = {"target": "a"}
+    with pytest.raises(DataError, match=rf"{message}.*--task classes"):
+        table(tmp_path / "x.csv", written, **target)
+    with pytest.raises(DataError, match=message):
+        table(tmp_path / "x.csv", written, task="numbers", **target)
+    assert table(tmp_path / "x.csv", written, task="classes", **target).classes == sorted(["7", number])
+    named = table(tmp_path / "x.csv", written, target="b", words=("a",))
+    assert named.facts["columns"] == [f"a={word}" for word in sorted(["7", number])]
+
+
+def test_another_encoding_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("a,city\n1,Córdoba\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"x\.csv is not in UTF-8 \(.*\); save it as UTF-8"):
+        open_reader(Origin(reader="table", path=str(tmp_path / "x.csv")))

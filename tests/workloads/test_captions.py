@@ -19,7 +19,7 @@ from minga.errors import ConfigError, DataError
 from minga.testing.worlds import train_in_threads
 from minga.workload import load_workload
 from minga.workloads.captions.decoding import beam_search, greedy, sentences
-from minga.workloads.captions.encoders import encode, load_encoder, save_features
+from minga.workloads.captions.encoders import encode, load_encoder, read_colour, save_features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.captions.speaking import Speaker
 from minga.workloads.captions.vocabulary import END, START, UNKNOWN, Vocabulary, padded, words_of
@@ -246,6 +246,64 @@ def test_any_module_is_an_encoder(run: str, place: Path, tmp_path: Path, capsys:
         assert content["names"].tolist() == ["0.png", "1.png", "2.png"] and content["feats"].dtype == np.float16
         # Brighter pictures have larger numbers.
         assert content["feats"][0, 0] < content["feats"][1, 0] < content["feats"][2, 0]
+
+
+def test_a_damaged_photograph_does_not_cost_the_features_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(ENCODER.format(width=3))
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    for number in range(20):
+        Image.new("RGB", (30, 30), (number, 0, 0)).save(folder / f"{number:02}.png")
+    (folder / "05.png").write_bytes(b"no picture")
+    (folder / "17.png").write_bytes((folder / "17.png").read_bytes()[:40])
+    target = tmp_path / "features.npz"
+    command = ["caption", str(folder), "--encoder", f"{tmp_path}/own.py", "--features-to", str(target)]
+    application([*command, "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["photographs"] == 18 and sorted(told["skipped"]) == ["05.png", "17.png"]
+    with np.load(target, allow_pickle=False) as content:
+        assert len(content["names"]) == len(content["feats"]) == 18 and "05.png" not in content["names"]
+    application(command, standalone_mode=False)
+    shown = capsys.readouterr().err
+    assert "05.png can't be read as a picture" in shown and "18 photographs" in shown and "2 were skipped" in shown
+
+
+def test_files_of_the_same_name_in_two_folders(
+    run: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(ENCODER.format(width=WIDTH))
+    files = [tmp_path / folder / "1.png" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        Image.new("RGB", (30, 30)).save(file)
+    command = ["caption", *map(str, files), "--run", run, "--encoder", f"{tmp_path}/own.py", "--json"]
+    application(command, standalone_mode=False)
+    assert list(json.loads(capsys.readouterr().out)) == list(map(str, files))
+
+
+def test_photographs_are_upright_and_of_more_than_8_bits(tmp_path: Path) -> None:
+    notes = Image.Exif()
+    notes[0x0112] = 3  # the camera was upside down
+    pixels = np.zeros((224, 224), dtype=np.uint16)
+    pixels[:112] = 65535
+    Image.fromarray(pixels).save(tmp_path / "1.png", exif=notes)
+    below = read_colour(tmp_path / "1.png")
+    assert float(below[:, 200:].min()) > 2 and float(below[:, :20].max()) < -1.7
+    Image.fromarray(pixels // 2).save(tmp_path / "2.png")
+    assert abs(float(read_colour(tmp_path / "2.png")[0, 0, 0])) < 0.2  # grey, though 8 bits would be full
+
+
+def test_features_are_numbers(tmp_path: Path) -> None:
+    from minga.data.flickr8k import Features, read_features
+
+    save_features(tmp_path / "large.npz", Features(["a.jpg"], torch.tensor([[0.5, 1e6]])), "own")
+    assert read_features(tmp_path / "large.npz").of(["a.jpg"]).tolist() == [[0.5, 1e6]]
+    (tmp_path / "own.py").write_text(ENCODER.format(width=3).replace("return ", "return float('nan') * "))
+    Image.new("RGB", (30, 30)).save(tmp_path / "1.png")
+    with pytest.raises(DataError, match=r"own\.py makes values that are no numbers of 1\.png"):
+        encode(load_encoder(f"{tmp_path}/own.py"), [tmp_path / "1.png"])
 
 
 @pytest.mark.parametrize("option", ["--page", "--features-to"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from minga.errors import DataError
 from minga.workload import load_workload
 
 
@@ -43,3 +44,20 @@ def test_nielsen_has_the_recipe_of_the_book(data: Path) -> None:
     workload = load_workload("mnist-nielsen", str(data))
     optimizer = workload.optimizer(workload.model().parameters())
     assert workload.batch == 10 and optimizer.defaults["lr"] == 0.1 and optimizer.defaults["momentum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("samples", "side", "label", "says"),
+    [
+        (2, 28, 25, "2 test pictures of 28x28, the highest class being 25"),
+        (2, 32, 9, "2 test pictures of 32x32"),
+        (0, 28, 0, "0 test pictures"),
+    ],
+)
+def test_another_data_set_in_files_of_its_names(data: Path, samples: int, side: int, label: int, says: str) -> None:
+    header = bytes([0, 0, 8, 3]) + struct.pack(">3I", samples, side, side)
+    (data / "mnist" / "t10k-images-idx3-ubyte").write_bytes(header + bytes(samples * side * side))
+    header = bytes([0, 0, 8, 1]) + struct.pack(">I", samples)
+    (data / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(header + bytes([label] * samples))
+    with pytest.raises(DataError, match=f"{says}.* needs pictures of 28x28, of 10 classes .*minga data fetch mnist"):
+        load_workload("mnist-mlp", str(data))

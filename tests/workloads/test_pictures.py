@@ -100,6 +100,37 @@ def test_fish_as_they_are_fetched(tmp_path: Path) -> None:
     assert workload.train.classes == ["cod", "trout"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (["train", "validation", "test"], (["train"], ["test"], ["validation"])),
+        (["train", "val"], (["train"], ["val"], [])),
+    ],
+)
+def test_parts_that_a_folder_has_are_taken_as_they_are(
+    tmp_path: Path, parts: list[str], expected: tuple[list[str], list[str], list[str]]
+) -> None:
+    """They were classes once: the network learned to tell what is to train on from what is to test on."""
+    for part in parts:
+        folder_of_fish(tmp_path / part, each=3)
+    workload = load_workload("fish-resnet34", str(tmp_path))
+    further = [test.data for test in workload.further_tests]
+    found = [workload.train, workload.test, *further]
+    assert workload.train.classes == ["cod", "trout"]  # type: ignore[attr-defined]
+    assert [len(each) for each in found] == [6] * len(found)  # type: ignore[arg-type]
+    names = [sorted({path.parts[-3] for path in each.files}) for each in found]  # type: ignore[attr-defined]
+    assert names == [each for each in expected if each]
+
+
+def test_pictures_to_test_on_without_classes_are_no_part(tmp_path: Path) -> None:
+    """As competitions hand them out; some of the others are tested on instead."""
+    folder_of_fish(tmp_path / "train", each=100)
+    (tmp_path / "test").mkdir()
+    Image.new("L", (40, 30)).save(tmp_path / "test" / "1.png")
+    workload = load_workload("fish-resnet34", str(tmp_path))
+    assert [len(part) for part in (workload.train, workload.test)] == [170, 26]  # type: ignore[arg-type]
+
+
 def test_where_there_are_no_fish_it_is_told_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mnist").mkdir()
     with pytest.raises(DataError, match=r"of 0 classes.*Fetch the fish \(minga data fetch fish\)"):

@@ -124,6 +124,7 @@ def take(trainee: Trainee, strategy: Strategy, comm: Transport, *, shared_only: 
         "replicas_differ": strategy.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": trainee.order.position(),
+        "data": trainee.known_data,
         "learning_rates": replica.learning_rates,
         "base_learning_rates": list(trainee.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
@@ -196,6 +197,13 @@ def _check(state: TrainingState, trainee: Trainee) -> None:
             if piece.values[name].shape != (piece.stop - piece.start,):
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
     trainee.order.copy().go_to(facts["order"])
+    # A set that was prepared again may have as many samples, with some to train on that were to test on before.
+    before, here = facts.get("data"), trainee.known_data
+    if before is not None and here is not None and before != here:
+        raise ProtocolError(
+            f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
+            "anew with 'minga train'"
+        )
     if type(facts["step"]) is not int or facts["step"] < 0:
         raise ProtocolError(f"the step can't be {facts['step']!r}")
     groups = len(replica.optimizer.param_groups)

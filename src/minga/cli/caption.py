@@ -151,14 +151,22 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path, *, 
     if not found:
         raise ConfigError(f"{folders[0]} has no pictures ({', '.join(_ENDINGS)})")
     console = Console(stderr=True)
+    skipped: dict[str, str] = {}
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("photographs", total=len(found))
-        features = encode(load_encoder(encoder), found, done=lambda count: bar.update(task, completed=count))
+        features = encode(
+            load_encoder(encoder), found, done=lambda count: bar.update(task, completed=count), skipped=skipped
+        )
     try:
         save_features(target, features, encoder)
     except OSError as error:
         raise ConfigError(f"{target} can't be written: {error.strerror}; give another file") from None
     if as_json:
-        print(json.dumps({"photographs": len(found), "numbers": features.width, "file": str(target)}))
-    else:
-        console.print(f"{len(found):,} photographs, {features.width:,} numbers each, in {target}", highlight=False)
+        told = {"photographs": len(features.names), "numbers": features.width, "file": str(target), "skipped": skipped}
+        print(json.dumps(told))
+        return
+    for problem in skipped.values():
+        console.print(f"skipped: {problem}", highlight=False, markup=False, soft_wrap=True)
+    told_skipped = f"; {len(skipped):,} were skipped" if skipped else ""
+    outcome = f"{len(features.names):,} photographs, {features.width:,} numbers each, in {target}{told_skipped}"
+    console.print(outcome, highlight=False, markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,7 +151,8 @@ def verify(
         return
     dataset, place = known_dataset(name), data_directory(data)
     findings = examine(dataset, place, progress=bars(quiet=as_json))
-    _tell_findings(name, findings, f"minga data fetch {dataset.name}", as_json=as_json)
+    where = f" --data {shlex.quote(str(data))}" if data is not None else ""
+    _tell_findings(name, findings, f"minga data fetch {dataset.name}{where}", as_json=as_json)
 
 
 def _tell_findings(name: str, findings: list[Finding], remedy: str, *, as_json: bool) -> None:
@@ -164,7 +166,9 @@ def _tell_findings(name: str, findings: list[Finding], remedy: str, *, as_json: 
             color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
             problem = f": {escape(each.problem)}" if each.problem else ""
             console.print(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}", soft_wrap=True)
-        console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else f"{name} is whole", soft_wrap=True)
+        unchecked = any(each.state == "unchecked" for each in findings)
+        right = f"nothing wrong was found, but not all of {name} could be checked" if unchecked else f"{name} is whole"
+        console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else right, soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
 

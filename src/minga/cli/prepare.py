@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
+from minga.errors import DataError
 
 if TYPE_CHECKING:
     from minga.data.prepared.manifest import Manifest
@@ -20,6 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["prepare"]
 
 _SHOWN_CLASSES = 30
+_PICTURES = ("pictures", ("pictures", "idx", "cifar10"))
+_TABLES = ("tables", ("table",))
+_ONLY_OF = {
+    "--resize": _PICTURES,
+    "--grey": _PICTURES,
+    "--classes": ("folders of pictures", ("pictures",)),
+    "--target": _TABLES,
+    "--columns": _TABLES,
+    "--words": _TABLES,
+    "--task": _TABLES,
+    "--missing": _TABLES,
+    "--context": ("texts", ("text",)),
+}
+_IS = {
+    "pictures": "a folder of pictures",
+    "idx": "a set of pictures in files of its own",
+    "cifar10": "a set of pictures in files of its own",
+    "table": "a table",
+    "text": "a text",
+    "captions": "one of captions and features",
+}
 
 
 def prepare(
@@ -92,6 +114,21 @@ def prepare(
 
     known = known_datasets().get(source)
     origin = origin_of_known(known, data_directory(data)) if known is not None else origin_of_path(Path(source))
+    _refuse_in_vain(
+        origin.reader,
+        source,
+        {
+            "--resize": resize is not None,
+            "--grey": grey,
+            "--classes": classes is not None,
+            "--target": target is not None,
+            "--columns": columns is not None,
+            "--words": words is not None,
+            "--task": task != "auto",
+            "--missing": missing != "skip",
+            "--context": context != 64,
+        },
+    )
     width, height = parse_size(resize) if resize is not None else (None, None)
     origin = dataclasses.replace(
         origin,
@@ -122,6 +159,14 @@ def prepare(
         print(json.dumps({"out": str(out), **json.loads(made.to_json())}))
     else:
         _print(made, out.expanduser())
+
+
+def _refuse_in_vain(reader: str, source: str, given: dict[str, bool]) -> None:
+    """`DataError` for an option that would do nothing: whoever gave it expects something else of this data set."""
+    for option, is_given in given.items():
+        what, readers = _ONLY_OF[option]
+        if is_given and reader not in readers:
+            raise DataError(f"{option} is for {what}, and {source} is {_IS[reader]}; leave it out")
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ def write(
 
     if characters < 1:
         raise ConfigError(f"--characters should be at least 1, not {characters}")
+    if not -(2**63) <= seed < 2**63:
+        raise ConfigError(f"--seed should fit into 64 bits, not {seed}")
     if not 0 <= temperature <= 10:
         raise ConfigError(f"--temperature should be 0 to 10, not {temperature:g}")
     trained = load_trained(run, data=data)

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from minga.data.order import Stretch
 from minga.data.stream import StreamReader, is_stream
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "known_fingerprint"]
 
 _SAMPLES = 64
 # Tensors in memory are looked at as a whole; that takes about a second for so much.
@@ -30,8 +30,8 @@ def fingerprint(dataset: Any) -> str:
     if is_stream(dataset):
         return _of_stream(dataset)
     count = len(dataset)
-    known = getattr(dataset, "fingerprint", None)
-    if isinstance(known, str):  # it knows the hashes of all its samples
+    known = known_fingerprint(dataset)
+    if known is not None:
         return known
     if type(dataset) is TensorDataset and sum(tensor.nbytes for tensor in dataset.tensors) <= _MOST_BYTES:
         digest = hashlib.sha256(b"".join(hashlib.sha256(_word(tensor)).digest() for tensor in dataset.tensors))
@@ -42,6 +42,12 @@ def fingerprint(dataset: Any) -> str:
         first, second = _word(dataset[index]), _word(dataset[index])
         digest.update(first if first == second else b"varies")
     return f"{count} samples, {digest.hexdigest()[:12]}"
+
+
+def known_fingerprint(dataset: Any) -> str | None:
+    """Of a data set that knows the hashes of all its samples, such as a prepared one, without reading any."""
+    known = getattr(dataset, "fingerprint", None)
+    return known if isinstance(known, str) else None
 
 
 def _of_stream(dataset: Any) -> str:

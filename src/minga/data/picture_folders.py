@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from minga.data.readers.base import BadSample
+from minga.data.readers.pictures import PICTURE_ENDINGS, look_around
 from minga.data.readers.shaping import in_8_bits, upright
 from minga.errors import DataError
 
 __all__ = ["PictureFolder", "split_by_class"]
-
-_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +37,31 @@ class PictureFolder(Dataset[tuple[Tensor, int]]):
     size: tuple[int, int]
     """Width and height that pictures are scaled to."""
 
+    given_parts: Sequence[int] | None = None
+    """Of each file, where folders say it: 0 to train on, 1 to validate with, 2 to test on."""
+
     @classmethod
     def of(cls, directory: Path, size: tuple[int, int], *, named: str = "*") -> PictureFolder:
         """All pictures below the folders of a directory, however deep, or below folders `named` like a pattern alone.
 
-        Folders that an archive has around those of the classes are passed over.
+        Folders that an archive has around those of the classes are passed over; `train` and `test` around them are the
+        parts of the data set, no classes.
         """
-        found = _by_class(directory, named)
-        if len(found) < 2:
+        if not directory.is_dir():
+            raise DataError(f"there is no folder {directory}; give one with a folder of pictures for each class")
+        paths, names, parts = look_around(directory, named)
+        classes = sorted(set(names))
+        if len(classes) < 2:
             called = "" if named == "*" else f" in folders called {named!r}"
             raise DataError(
-                f"{directory} has pictures ({', '.join(_ENDINGS)}) of {len(found)} classes{called}; there should be a "
-                "folder for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
+                f"{directory} has pictures ({', '.join(sorted(PICTURE_ENDINGS))}) of {len(classes)} classes{called}; "
+                "there should be a folder for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
             )
-        files = [path for paths in found.values() for path in paths]
-        numbers = [number for number, paths in enumerate(found.values()) for _ in paths]
-        return cls(files, numbers, list(found), size)
+        # By class, then by path: the split is drawn by places, and must be the same wherever the files were copied to.
+        order = sorted(range(len(paths)), key=lambda at: (names[at], paths[at]))
+        number = {name: at for at, name in enumerate(classes)}
+        given = None if parts is None else [parts[at] for at in order]
+        return cls([paths[at] for at in order], [number[names[at]] for at in order], classes, size, given)
 
     def part(self, places: Sequence[int]) -> PictureFolder:
         """Some of them."""
@@ -65,33 +73,6 @@ class PictureFolder(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, place: int) -> tuple[Tensor, int]:
         return read_grey(self.files[place], self.size), self.numbers[place]
-
-
-def _by_class(directory: Path, named: str) -> dict[str, list[Path]]:
-    """Files by the names of their classes, both in the order of the alphabet."""
-    if not directory.is_dir():
-        raise DataError(f"there is no folder {directory}; give one with a folder of pictures for each class")
-    tops = _folders(directory)
-    while len(tops) == 1 and _folders(tops[0]):  # of an archive that was unpacked
-        tops = _folders(tops[0])
-    if named == "*":
-        found = {folder.name: _pictures(folder) for folder in tops}
-    else:
-        before, _, after = named.partition("*")
-        matching = [path for top in tops for path in sorted(top.rglob(named)) if path.is_dir()]
-        found = {folder.name.removeprefix(before).removesuffix(after): _pictures(folder) for folder in matching}
-    return {name: found[name] for name in sorted(found) if found[name]}
-
-
-def _folders(directory: Path) -> list[Path]:
-    """Those inside, without what systems leave behind."""
-    return sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith((".", "__MACOSX")))
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS and not path.name.startswith(".")
-    )
 
 
 def read_grey(path: Path, size: tuple[int, int]) -> Tensor:

@@ -44,10 +44,11 @@ def _in_full(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 def fish_resnet34(data: Path | None = None) -> Workload:
     """ResNet-34 on grey pictures of 197x148, fish or any folder of pictures for each class (the Cantabria benchmark).
 
-    Its recipe: 85 / 2 / 13 % of each class, batch 128, SGD with 0.05, 100 epochs.
+    Its recipe: 85 / 2 / 13 % of each class (or the parts that there are folders for), batch 128, SGD with 0.05, 100
+    epochs.
     """
     pictures = _pictures(data)
-    train, validation, test = split_by_class(pictures.numbers, _PARTS, _SPLIT_SEED)
+    train, validation, test = _parts(pictures)
     if not test:
         raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
     further = FurtherTest(
@@ -66,6 +67,18 @@ def fish_resnet34(data: Path | None = None) -> Workload:
         test_batch=64,
         epochs=100,
     )
+
+
+def _parts(pictures: PictureFolder) -> tuple[list[int], list[int], list[int]]:
+    """Places to train on, to validate with and to test on: as folders say, or drawn from each class."""
+    if pictures.given_parts is not None:
+        train, validation, test = ([at for at, part in enumerate(pictures.given_parts) if part == k] for k in range(3))
+        if train and test:
+            return train, validation, test
+        if train and validation:  # many data sets have these two alone
+            return train, [], validation
+    train, validation, test = split_by_class(pictures.numbers, _PARTS, _SPLIT_SEED)
+    return train, validation, test
 
 
 def _pictures(data: Path | None) -> PictureFolder:

@@ -33,6 +33,7 @@ __all__ = [
 
 # Mean and standard deviation of the training pictures, 0 to 1.
 _SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
+_SIDE, _CLASSES = 28, 10
 _FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -52,6 +53,16 @@ def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
     if pictures.dim() != 3 or len(pictures) != len(classes):
         raise DataError(
             f"{directory}: {split} pictures {tuple(pictures.shape)} and classes {tuple(classes.shape)} don't match"
+        )
+    height, width = pictures.shape[1:]
+    highest = int(classes.max()) if len(classes) else -1
+    # Other data sets come in files of the same names.
+    if (height, width) != (_SIDE, _SIDE) or not 0 <= highest < _CLASSES:
+        told = f"the highest class being {highest}" if len(classes) else "without classes"
+        raise DataError(
+            f"{directory} has {len(pictures):,} {split} pictures of {width}x{height}, {told}; this workload needs "
+            f"pictures of {_SIDE}x{_SIDE}, of {_CLASSES} classes from 0 on. Fetch the data set again (minga data fetch "
+            f"{dataset}), or write a workload for yours: file.py:name"
         )
     mean, deviation = _SCALES[dataset]
     scaled: Tensor = (pictures.float() / 255.0 - mean) / deviation

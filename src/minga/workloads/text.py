@@ -26,6 +26,7 @@ _FILE = "tinyshakespeare.txt"
 _CONTEXT = 64
 _LONG_CONTEXT = 128
 _TRAINED_PART = 0.9
+_FROZEN = 1e-6  # below it nothing but the likeliest is ever drawn, and scores divided by it may be infinite
 
 
 def _adamw(parameters: Iterable[nn.Parameter], rate: float = 0.003) -> Optimizer:
@@ -60,7 +61,7 @@ def continued(
     with torch.no_grad():
         for _ in range(characters):
             scores = model(numbers[:, -model.context :])[:, -1]
-            if temperature == 0:
+            if temperature < _FROZEN:
                 chosen = scores.argmax(dim=1, keepdim=True)
             else:
                 chosen = torch.multinomial((scores / temperature).softmax(dim=1), 1, generator=generator)

@@ -16,7 +16,15 @@ from pathlib import Path
 from minga.data.directory import lies_here
 from minga.data.fetching.digests import check_file
 from minga.data.fetching.download import Patience, download
-from minga.data.fetching.local import archives_in, bring_file, bring_folder, find_archive, find_file, find_folder
+from minga.data.fetching.local import (
+    archives_in,
+    bring_file,
+    bring_folder,
+    check_apart,
+    find_archive,
+    find_file,
+    find_folder,
+)
 from minga.data.fetching.record import files_in, note_down, noted
 from minga.data.fetching.unpack import is_archive, take_members, unpack
 from minga.data.fetching.verify import check_folder
@@ -135,6 +143,8 @@ class _Fetching:
         target = self.folder / archive.into
         if self._is_as_noted(archive):
             return Brought(archive.into, "here", target)
+        if self.source is None and self._was_put_here(archive, target):
+            return Brought(archive.into, "here", target)
         origin = archive.url
         downloaded: Path | None = None
         if self.source is not None:
@@ -142,8 +152,11 @@ class _Fetching:
             folder = find_folder(self.source, self.dataset, archive) if packed is None else None
             if packed is not None:
                 self._refuse_damaged(archive, packed, packed=False)
+                self._spare_others(archive, target)
                 unpack(packed, target, progress=self.progress)
             elif folder is not None and wanted:
+                check_apart(folder, target)
+                self._spare_others(archive, target)
                 bring_folder(folder, target, link=self.link)
             elif wanted:
                 named = ", ".join(self.dataset.classes) or repr(self.dataset.class_folders)
@@ -153,6 +166,7 @@ class _Fetching:
                 return Brought(archive.into, "left out", target)
             origin = str(packed or folder)
         elif wanted:
+            self._spare_others(archive, target)
             downloaded = self._downloaded(archive)
             unpack(downloaded, target, progress=self.progress)
         else:
@@ -177,6 +191,24 @@ class _Fetching:
             return False
         with self.progress.task(f"checking {archive.into}", total=count, unit="files") as advance:
             return all(each.state == "whole" for each in check_folder(archive, self.folder, remembered, advance))
+
+    def _was_put_here(self, archive: KnownArchive, target: Path) -> bool:
+        """Whether people unpacked it themselves: it will do, and what nobody wrote down can't be damaged."""
+        ours = any(name.startswith(f"{archive.into}/") for name in noted(self.folder))
+        unfinished = (self.folder / archive.name).exists()
+        return not ours and not unfinished and find_folder(target, self.dataset, archive) is not None
+
+    def _spare_others(self, archive: KnownArchive, target: Path) -> None:
+        """`DataError` where bringing the folder anew would remove what somebody else has put into it."""
+        if target.is_symlink() or not target.is_dir() or (self.folder / archive.name).exists():
+            return  # the link goes, not what it leads to; or one of ours, and not written down to the end
+        ours = noted(self.folder)
+        others = (path for path in files_in(target) if path.relative_to(self.folder).as_posix() not in ours)
+        if (other := next(others, None)) is not None:
+            raise DataError(
+                f"{target} would be replaced, and with it {other}, which minga has not brought; move it elsewhere, or "
+                "give another place with --data DIR"
+            )
 
     def _downloaded(self, archive: KnownArchive) -> Path:
         """The archive; one that was downloaded before, and not unpacked to the end, will do."""

@@ -12,7 +12,7 @@ from minga.data.readers.pictures import PICTURE_ENDINGS, class_names
 from minga.data.sources import KnownArchive, KnownDataset
 from minga.errors import DataError
 
-__all__ = ["archives_in", "bring_file", "bring_folder", "find_archive", "find_file", "find_folder"]
+__all__ = ["archives_in", "bring_file", "bring_folder", "check_apart", "find_archive", "find_file", "find_folder"]
 
 _ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
@@ -74,19 +74,23 @@ def bring_file(source: Path, target: Path, *, link: bool) -> None:
     temporary.replace(target)
 
 
-def bring_folder(source: Path, target: Path, *, link: bool) -> None:
-    """Copy (or link to) a folder; it has its name when all of it is there."""
+def check_apart(source: Path, target: Path) -> None:
+    """`DataError` if a folder would be brought into itself."""
     here, there = source.resolve(), target.parent.resolve() / target.name
     if here.is_relative_to(there) or there.is_relative_to(here):
         raise DataError(
             f"{source} can't be brought to {target}: they are the same, or one is inside of the other; give the folder "
             "of the pictures alone with --from, or another place with --data DIR"
         )
+
+
+def bring_folder(source: Path, target: Path, *, link: bool) -> None:
+    """Copy (or link to) a folder; it has its name when all of it is there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".copying-", dir=target.parent) as name:
         temporary = Path(name) / "content"
         if link:
-            temporary.symlink_to(here, target_is_directory=True)
+            temporary.symlink_to(source.resolve(), target_is_directory=True)
         else:
             shutil.copytree(source, temporary)
         put_in_place(temporary, target)

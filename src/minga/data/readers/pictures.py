@@ -19,7 +19,7 @@ from minga.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PICTURE_ENDINGS", "PictureFolder", "class_names"]
+__all__ = ["PICTURE_ENDINGS", "PictureFolder", "class_names", "look_around"]
 
 PICTURE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 _LEFT_BEHIND = {"__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
@@ -38,7 +38,7 @@ class PictureFolder(Reader):
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}")
         self._folder = folder
-        self._paths, names, parts = _look_around(folder, class_folders)
+        self._paths, names, parts = look_around(folder, class_folders)
         if not self._paths:
             raise DataError(
                 f"{folder} has no pictures in folders named {class_folders!r}: put them into a folder per class "
@@ -81,10 +81,10 @@ class PictureFolder(Reader):
 
 def class_names(folder: Path, class_folders: str = "*") -> set[str]:
     """The classes that there are pictures of; none where the folder is no such one."""
-    return set(_look_around(folder, class_folders)[1])
+    return set(look_around(folder, class_folders)[1])
 
 
-def _look_around(folder: Path, pattern: str) -> tuple[list[Path], list[str], list[int] | None]:
+def look_around(folder: Path, pattern: str = "*") -> tuple[list[Path], list[str], list[int] | None]:
     """Paths of pictures, their classes, and their parts where folders say them."""
     folder, inner = _unwrapped(folder)
     given = _are_parts(folder, inner)

@@ -20,6 +20,7 @@ TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 _OTHER_SEPARATORS = ";\t|"
 """What programs write where the comma is part of numbers, or the ending is not told."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 
 
 class Rows(Protocol):
@@ -67,7 +68,11 @@ class _CsvRows:
     def __iter__(self) -> Iterator[Sequence[Any]]:
         lines = self._lines()
         next(lines)
-        return (row for row in lines if row)
+        rows = (row for row in lines if row)
+        if self._separator != ";":
+            return rows
+        # Programs take the semicolon where numbers have commas: 12,5. With others it may be one of thousands: 12,500.
+        return ([_with_point(cell) for cell in row] for row in rows)
 
     def _lines(self) -> Iterator[list[str]]:
         packed = self._path.suffix.lower() == ".gz"
@@ -75,8 +80,14 @@ class _CsvRows:
             with gzip.open(self._path, "rb") if packed else self._path.open("rb") as raw:
                 with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
                     yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self._path} is not in UTF-8 ({error}); save it as UTF-8") from None
+        except (OSError, EOFError, zlib.error, csv.Error) as error:
             raise DataError(f"{self._path} can't be read ({error})") from None
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
 def _number_among(names: list[str]) -> str | None:

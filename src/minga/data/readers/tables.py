@@ -7,6 +7,7 @@ like is found in a first pass over the table, so that it need not fit into memor
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ _MOST_WORDS = 1000
 # How programs write that there is no number. In a column of words they are words: "none" may well be one of its kinds.
 _NO_NUMBER = {"na", "n/a", "nan", "null", "none", "-", "?", "inf", "-inf", "+inf", "infinity", "-infinity"}
 _MOST_CLASSES = 100
+# 12,500 or 1.234,50: nobody but its author knows what the comma is.
+_WITH_COMMAS = re.compile(r"[-+]?[\d.]+(,[\d.]+)+")
 # A word among so many numbers is a slip of somebody: it costs a row, and does not make words of all the others.
 _MANY_NUMBERS = 100
 _NUMBERS_PER_SLIP = 99
@@ -71,6 +74,8 @@ class _Column:
     """What is neither a number nor says that there is none."""
     word: str = ""
     """The first of these."""
+    with_commas: int = 0
+    """Those of them that look like numbers."""
 
     @property
     def numeric(self) -> bool:
@@ -81,6 +86,14 @@ class _Column:
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0
 
+    def refuse_commas(self, name: str, otherwise: str) -> None:
+        """`DataError` where words are numbers in all likelihood; each would become a word of its own."""
+        if not self.numeric and self.words == self.with_commas:
+            raise DataError(
+                f"the column {name!r} has numbers with commas, such as {self.word!r}: write them as 1234.5 (with "
+                f"semicolons between columns 1234,5 will do), or use {otherwise} if they are names"
+            )
+
     def see(self, value: Any) -> None:
         if not _word(value):
             self.empty += 1
@@ -89,6 +102,7 @@ class _Column:
         if number is None:
             if _word(value).lower() not in _NO_NUMBER:
                 self.words, self.word = self.words + 1, self.word or _word(value)
+                self.with_commas += _WITH_COMMAS.fullmatch(_word(value)) is not None
         else:
             self.count += 1
             self.total += number
@@ -140,8 +154,11 @@ class TableReader(Reader):
         few = column.values is not None and len(column.values) <= _MOST_CLASSES
         if task == "numbers" or (task == "auto" and column.numeric and not (column.whole and few)):
             if not column.numeric:
+                column.refuse_commas(name, "--task classes")
                 raise DataError(f"the column {name!r} has words, such as {column.word!r}; use --task classes")
             return
+        if task == "auto":
+            column.refuse_commas(name, "--task classes")
         if column.values is None:
             raise DataError(f"the column {name!r} has more than {_MOST_WORDS} different values; use --task numbers")
         # Who asks for classes means words among them too.
@@ -222,6 +239,8 @@ class _Place:
     def of(cls, name: str, index: int, column: _Column, choice: TableChoice) -> _Place:
         if column.numeric and name not in choice.words:
             return cls(name, index, None, column.mean)
+        if name not in choice.words:
+            column.refuse_commas(name, f"--words {name}")
         if column.values is None:
             raise DataError(
                 f"the column {name!r} has more than {_MOST_WORDS} different words; leave it out with --columns"

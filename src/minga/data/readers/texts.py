@@ -82,4 +82,5 @@ class TextReader(Reader):
                     while block := text.read(_BLOCK):
                         yield block
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise DataError(f"{self._path} can't be read as text in UTF-8 ({error})") from None
+            remedy = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+            raise DataError(f"{self._path} can't be read as text in UTF-8 ({error}){remedy}") from None

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from minga.data.flickr8k import Features
+from minga.data.readers.base import BadSample
+from minga.data.readers.shaping import in_8_bits, upright
 from minga.errors import ConfigError, DataError, unknown
 from minga.user_files import load_from_file
 
@@ -46,13 +48,13 @@ def read_colour(path: Path) -> Tensor:
         raise DataError("pictures are read by Pillow, which is not installed: pip install 'minga[images]'") from error
     try:
         with Image.open(path) as picture:
-            colour = picture.convert("RGB")
+            colour = in_8_bits(upright(picture)).convert("RGB")
             scale = 256 / min(colour.size)
             width, height = (max(_SIDE, round(scale * side)) for side in colour.size)
             left, top = (width - _SIDE) // 2, (height - _SIDE) // 2
             scaled = colour.resize((width, height), Image.Resampling.BILINEAR)
             values = np.asarray(scaled.crop((left, top, left + _SIDE, top + _SIDE)), dtype=np.float32) / 255.0
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, BadSample) as error:
         raise DataError(f"{path} can't be read as a picture ({error}); give another") from error
     mean, deviation = torch.tensor(_MEAN).view(3, 1, 1), torch.tensor(_DEVIATION).view(3, 1, 1)
     return (torch.from_numpy(values).permute(2, 0, 1) - mean) / deviation
@@ -91,20 +93,49 @@ def load_encoder(reference: str) -> Encoder:
 
 
 def encode(
-    encoder: Encoder, pictures: Sequence[Path], *, batch: int = 16, done: Callable[[int], None] = lambda count: None
+    encoder: Encoder,
+    pictures: Sequence[Path],
+    *,
+    batch: int = 16,
+    done: Callable[[int], None] = lambda count: None,
+    skipped: dict[str, str] | None = None,
 ) -> Features:
-    """A row for each picture; `done` is told how many there are."""
+    """A row for each picture; `done` is told how many there are.
+
+    `skipped`: gets the names of those that can't be used, with the reason; without it, the first of them ends the work.
+    """
+    names: list[str] = []
     rows = []
     with torch.no_grad():
         for at in range(0, len(pictures), batch):
-            some = torch.stack([encoder.prepare(path) for path in pictures[at : at + batch]])
-            rows.append(encoder.module(some).flatten(1).float())
+            prepared: list[tuple[str, Tensor]] = []  # files of several folders may have the same name
+            for path in pictures[at : at + batch]:
+                try:
+                    prepared.append((path.name, encoder.prepare(path)))
+                except DataError as error:
+                    if skipped is None:
+                        raise
+                    skipped[path.name] = str(error)
+            if prepared:
+                some = [name for name, _ in prepared]
+                rows.append(encoder.module(torch.stack([each for _, each in prepared])).flatten(1).float())
+                _refuse_no_numbers(encoder.name, some, rows[-1])
+                names += some
             done(min(at + batch, len(pictures)))
-    return Features([path.name for path in pictures], torch.cat(rows))
+    if not rows:
+        first = next(iter((skipped or {}).values()), "there are none")
+        raise DataError(f"not one of {len(pictures):,} pictures can be used: {first}")
+    return Features(names, torch.cat(rows))
+
+
+def _refuse_no_numbers(encoder: str, names: Sequence[str], rows: Tensor) -> None:
+    bad = ~rows.isfinite().all(dim=1)
+    if bool(bad.any()):
+        raise DataError(f"the encoder {encoder} makes values that are no numbers of {names[int(bad.nonzero()[0])]}")
 
 
 def save_features(path: Path, features: Features, encoder: str) -> None:
-    """As `read_features` reads them, in float16."""
-    np.savez_compressed(
-        path, names=np.array(features.names), feats=features.vectors.half().numpy(), encoder=np.array(encoder)
-    )
+    """As `read_features` reads them: in float16 if that can hold them."""
+    half = features.vectors.half()
+    kept = half if bool(half.isfinite().all()) else features.vectors.float()
+    np.savez_compressed(path, names=np.array(features.names), feats=kept.numpy(), encoder=np.array(encoder))
