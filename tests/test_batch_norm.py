@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from minga.batch_norm import channels_of_batch_norms, messages_of, normalising_together
 from minga.comm.collectives import tree
@@ -21,6 +22,30 @@ from minga.replica import Replica
 from minga.testing.problems import blobs
 from minga.testing.worlds import train_in_threads
 from minga.workload import Workload
+
+
+class _ComputedAgain(nn.Module):
+    """Keeps nothing of its layers for backward, which computes them once more."""
+
+    def __init__(self, *, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.use_reentrant = nn.Linear(4, 6), use_reentrant
+        self.layers = nn.Sequential(nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
+
+    def forward(self, inputs: Tensor) -> Any:
+        return checkpoint(self.layers, self.first(inputs), use_reentrant=self.use_reentrant)
+
+
+class _ByItsOwnCall(nn.Module):
+    """No layer, but the function below all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 6)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.batch_norm(self.linear(inputs), None, None, None, None, True, 0.1, 1e-5, False)
+
 
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "1d": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)),
@@ -33,6 +58,9 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "of the inputs, and twice": lambda: nn.Sequential(
         nn.BatchNorm1d(4), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.BatchNorm1d(6)
     ),
+    "computed again in backward": lambda: _ComputedAgain(use_reentrant=False),
+    "computed again by a backward of its own": lambda: _ComputedAgain(use_reentrant=True),
+    "by its own call": _ByItsOwnCall,
 }
 SHARES = ([3, 4, 1], [5, 5, 5], [1, 1, 1])
 
@@ -88,8 +116,9 @@ def test_a_large_mean_costs_single_precision_no_more_than_in_one_process() -> No
     torch.testing.assert_close(torch.cat(run_threads(2, body)), exact, rtol=1e-3, atol=1e-3)
 
 
-def test_half_precision_goes_through() -> None:
-    norm = nn.BatchNorm1d(3)
+@pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16])
+def test_half_precision_goes_through(parameters: torch.dtype) -> None:
+    norm = nn.BatchNorm1d(3).to(parameters)
     copies = [copy.deepcopy(norm) for _ in range(2)]
     inputs = torch.randn(8, 3).bfloat16()
 
@@ -98,9 +127,11 @@ def test_half_precision_goes_through() -> None:
         with normalising_together(copies[comm.rank], lambda vector: tree(comm, vector), weight=1.0):
             outputs = copies[comm.rank](own)
             outputs.float().pow(3).sum().backward()
-        return outputs.dtype, bool(torch.isfinite(own.grad).all()) if own.grad is not None else None
+        return outputs.dtype, *(
+            bool(torch.isfinite(each.grad).all()) for each in (own, *copies[comm.rank].parameters())
+        )
 
-    assert run_threads(2, body) == [(torch.bfloat16, True)] * 2
+    assert run_threads(2, body) == [(torch.bfloat16, True, True, True)] * 2
 
 
 def test_who_does_not_train_is_left_alone() -> None:
@@ -111,6 +142,16 @@ def test_who_does_not_train_is_left_alone() -> None:
 
     with normalising_together(model, nobody, weight=1.0):
         model(torch.randn(1, 3))
+
+
+def test_layers_are_afterwards_what_they_were() -> None:
+    """They are patched while backward runs, in case it computes them again."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    patched = model[2].forward = lambda inputs: inputs * 2  # somebody's own
+    with normalising_together(model, lambda vector: None, weight=1.0):
+        _loss(model, torch.randn(5, 3)).backward()
+    assert "forward" not in vars(model[1])
+    assert model[2].forward is patched
 
 
 def test_messages_without_values_are_as_long_as_those_of_a_step() -> None:

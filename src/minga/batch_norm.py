@@ -29,7 +29,14 @@ __all__ = ["AddUp", "channels_of_batch_norms", "messages_of", "normalising_toget
 AddUp = Callable[[Tensor], None]
 """Makes a vector its sum over all ranks that have samples, in place."""
 
-_SIGNATURE = inspect.signature(functional.batch_norm)
+_SIGNATURES = {
+    functional.batch_norm: inspect.signature(functional.batch_norm),
+    # What that calls, and people's own code at times. Torch tells nobody its parameters.
+    torch.batch_norm: inspect.signature(
+        lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled: None
+    ),
+}
+_BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
 def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
@@ -58,23 +65,26 @@ def normalising_together(model: nn.Module, add_up: AddUp, *, weight: float) -> I
             # A name of Keras' own: no public one stands between moments and their use.
             layer._moments = _moments_over_ranks(layer._moments, add_up, weight)
             patched.callback(object.__delattr__, layer, "_moments")
-        patched.enter_context(_Together(add_up, weight))
+        patched.enter_context(_Together(model, add_up, weight))
         yield
 
 
 class _Together(TorchFunctionMode):
     """Stands between modules and the function that all of torch's BatchNorm layers call."""
 
-    def __init__(self, add_up: AddUp, weight: float) -> None:
+    def __init__(self, model: nn.Module, add_up: AddUp, weight: float) -> None:
         super().__init__()
-        self._add_up, self._weight = add_up, weight
+        self._model, self._add_up, self._weight = model, add_up, weight
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not functional.batch_norm:
+        if func in _BACKWARD:
+            with self._in_each_layer():
+                return func(*args, **(kwargs or {}))
+        if func not in _SIGNATURES:
             return func(*args, **(kwargs or {}))
-        given = _SIGNATURE.bind(*args, **(kwargs or {}))
+        given = _SIGNATURES[func].bind(*args, **(kwargs or {}))
         given.apply_defaults()
         named = given.arguments
         if not named["training"]:
@@ -90,6 +100,27 @@ class _Together(TorchFunctionMode):
             self._add_up,
             self._weight,
         )
+
+    @contextlib.contextmanager
+    def _in_each_layer(self) -> Iterator[None]:
+        """Torch goes through backward without modes, but layers under torch.utils.checkpoint run once more in there."""
+        layers = [module for module in self._model.modules() if isinstance(module, _BatchNorm)]
+        of_their_own = [{"forward": vars(layer)["forward"]} if "forward" in vars(layer) else {} for layer in layers]
+        for layer in layers:
+            vars(layer)["forward"] = self._around(layer.forward)
+        try:
+            yield
+        finally:
+            for layer, own in zip(layers, of_their_own, strict=True):
+                del vars(layer)["forward"]
+                vars(layer).update(own)
+
+    def _around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return forward(*args, **kwargs)
+
+        return entered
 
 
 class _Normalised(torch.autograd.Function):
@@ -123,6 +154,8 @@ class _Normalised(torch.autograd.Function):
             if running is not None:
                 running.lerp_(news.to(running.dtype), momentum)
         mean, variance = mean.to(exact.dtype), variance.to(exact.dtype)
+        # Half the precision is for inputs only, or torch would want statistics in it as well.
+        scale, shift = (each if each is None else each.to(exact.dtype) for each in (scale, shift))
         ctx.save_for_backward(inputs, scale, mean, variance)
         ctx.count, ctx.epsilon, ctx.add_up, ctx.weight = count, epsilon, add_up, weight
         normalised: Tensor = functional.batch_norm(inputs, mean, variance, scale, shift, False, 0.0, epsilon)
