@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from minga.buffers import take_buffers
+from minga.buffers import take_statistics
 from minga.comm.collectives import direct, halving_doubling
 from minga.comm.transport import Transport
 from minga.data.order import takers
@@ -36,7 +36,7 @@ class WholeBatch:
             yield
             return
         with_samples = takers(total, trainers)
-        if self._comm.rank in with_samples and len(with_samples) > 1:
+        if self._comm.rank in with_samples:
             self._replica.add_up = lambda vector: self._add_up(self._comm.group(with_samples), vector)
         try:
             yield
@@ -44,9 +44,11 @@ class WholeBatch:
             self._replica.add_up = None
         if len(with_samples) < trainers:  # the others have seen nothing of this step
             with self._pace.waiting():
-                take_buffers(self._replica.model, self._comm.group(range(trainers)), root=with_samples[0])
+                take_statistics(self._replica.model, self._comm.group(range(trainers)), root=with_samples[0])
 
     def _add_up(self, together: Transport, vector: Tensor) -> None:
+        if together.size == 1:
+            return
         short = together.size == 2 or vector.nbytes * (together.size - 1) <= _SENT_AT_ONCE
         with self._pace.waiting():
             (direct if short else halving_doubling)(together, vector)
