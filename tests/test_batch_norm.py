@@ -176,6 +176,8 @@ def _trained(strategy: str, workload: Workload | None = None, **training: Any) -
 def test_each_node_may_keep_to_its_own_samples() -> None:
     together, apart = _trained("ring"), _trained("ring", batch_norm="each_node")
     assert not torch.allclose(together[0].parameters, apart[0].parameters)
+    # What auto reckons with, when it looks for what is fastest.
+    assert (together[0].channels_of_batch_norms, apart[0].channels_of_batch_norms) == ((7,), ())
 
 
 def test_nodes_that_train_alone_for_some_steps_keep_to_their_own_samples() -> None:

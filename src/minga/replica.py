@@ -147,7 +147,7 @@ class Replica:
 
     @functools.cached_property
     def channels_of_batch_norms(self) -> tuple[int, ...]:
-        """Of each layer that normalises over a batch."""
+        """Of each layer that normalises over a batch; none where the run leaves each node to its own samples."""
         return channels_of_batch_norms(self.model)
 
     @functools.cached_property

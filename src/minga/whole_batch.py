@@ -26,7 +26,9 @@ class WholeBatch:
 
     def __init__(self, experiment: Experiment, replica: Replica, comm: Transport, pace: Pace) -> None:
         self._strategy = experiment.chosen_strategy
-        self._wanted = experiment.training.batch_norm == "all_nodes" and bool(replica.channels_of_batch_norms)
+        if experiment.training.batch_norm == "each_node":
+            replica.channels_of_batch_norms = ()  # auto must not reckon with messages that nobody sends
+        self._wanted = bool(replica.channels_of_batch_norms)
         self._replica, self._comm, self._pace = replica, comm, pace
 
     @contextlib.contextmanager
