@@ -52,6 +52,9 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "2d": lambda: nn.Sequential(
         nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten()
     ),
+    "2d, channels last in memory": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten()
+    ).to(memory_format=torch.channels_last),
     "without scale and shift": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, affine=False), nn.Tanh()),
     "plain averages": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None), nn.Tanh()),
     "no statistics": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Tanh()),

@@ -167,9 +167,11 @@ class _Normalised(torch.autograd.Function):
         inputs, scale, mean, variance = ctx.saved_tensors
         deviation = torch.rsqrt(variance + ctx.epsilon)
         factor = deviation if scale is None else deviation * scale
+        if gradients.stride() != inputs.stride():  # torch is fast where both lie in memory alike
+            gradients = torch.empty_like(inputs, dtype=gradients.dtype).copy_(gradients)
         # As if mean and variance were given; what depends on them comes next.
         of_inputs, of_scale, of_shift = torch.ops.aten.native_batch_norm_backward(
-            gradients.contiguous(),
+            gradients,
             inputs,
             torch.ones_like(mean) if scale is None else scale,
             mean,
