@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 from minga.buffers import take_statistics
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.comm.transport import Transport
+from minga.errors import WorkloadError
 from minga.experiment import Cluster, Experiment, Training
 from minga.norm_statistics import KeptStatistics
 from minga.regroup import regroup
@@ -99,9 +100,10 @@ def test_statistics_alone_are_taken_from_another_rank() -> None:
     assert run_threads(3, body) == [([1.0, 1.0], float(rank), rank) for rank in range(3)]
 
 
-def test_a_last_step_with_one_sample_names_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"training\.drop_last=true leaves such last steps out"):
-        _trained("ring", 3, blobs(samples=49, batch_norm=True), drop_last=False, total_batch=24)
+@pytest.mark.parametrize(("strategy", "samples"), [("ring", 49), ("local_sgd:period=4", 51)])
+def test_a_last_step_with_one_sample_to_normalise_over_names_the_remedy(strategy: str, samples: int) -> None:
+    with pytest.raises(WorkloadError, match=r"more than 1 value .*; training\.drop_last=true leaves short last steps"):
+        _trained(strategy, 3, blobs(samples=samples, batch_norm=True), drop_last=False, total_batch=24)
 
 
 def test_a_model_without_such_layers_has_nothing_to_keep() -> None:

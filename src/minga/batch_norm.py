@@ -148,7 +148,7 @@ class _Normalised(torch.autograd.Function):
         if count < 2:
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got {tuple(inputs.shape)} on the only rank "
-                "that has a sample; training.drop_last=true leaves such last steps out"
+                "that has a sample"
             )
         for running, news in ((running_mean, mean), (running_var, variance * (count / (count - 1)))):
             if running is not None:
