@@ -35,7 +35,7 @@ ALLOWED = {
     "sliced_optimizer": {"labour", "layout"},
     "shard": {"sliced_optimizer"},
     "ledger": {"errors", "shard", "sliced_optimizer"},
-    "batch_norm": {"keras_parts"},
+    "batch_norm": {"errors", "keras_parts"},
     "norm_statistics": {"bad_numbers", "keras_parts"},
     "replica": {
         "bad_numbers",
@@ -110,7 +110,7 @@ ALLOWED = {
         "trainee",
         "whole_batch",
     },
-    "whole_batch": {"buffers", "comm", "data", "experiment", "pace", "replica"},
+    "whole_batch": {"batch_norm", "buffers", "comm", "data", "errors", "experiment", "pace", "replica"},
 }
 TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "plan", "simulate", "testing"}
 

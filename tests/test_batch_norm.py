@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from minga import whole_batch
 from minga.batch_norm import channels_of_batch_norms, messages_of, normalising_together
 from minga.comm.collectives import tree
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
+from minga.errors import PeerWrong, WorkloadError
 from minga.experiment import Cluster, Experiment, Training
 from minga.replica import Replica
 from minga.testing.problems import blobs
@@ -155,6 +157,34 @@ def test_layers_are_afterwards_what_they_were() -> None:
         _loss(model, torch.randn(5, 3)).backward()
     assert "forward" not in vars(model[1])
     assert model[2].forward is patched
+
+
+def test_sums_of_different_layers_are_not_added_up() -> None:
+    """As where blocks of a network are left out by chance; their sums may be as long as each other's."""
+    models = [nn.ModuleList([nn.BatchNorm1d(3), nn.BatchNorm1d(3)]) for _ in range(2)]
+
+    def body(comm: Transport) -> None:
+        model = models[comm.rank]
+        with normalising_together(model, lambda vector: tree(comm, vector), weight=1.0):
+            model[comm.rank](torch.randn(4, 3))
+
+    with pytest.raises(WorkloadError, match=r"different BatchNorm layers .* training\.batch_norm=each_node"):
+        run_threads(2, body)
+
+
+def test_who_sends_sums_of_another_length_uses_another_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is put out of the run for it: the next one would be."""
+
+    def fails(comm: Transport, vector: Tensor) -> None:
+        raise PeerWrong(why)
+
+    monkeypatch.setattr(whole_batch, "direct", fails)
+    why = "rank 1 sent 96 bytes where 104 were expected"
+    with pytest.raises(WorkloadError, match=f"{why}: nodes use different BatchNorm layers"):
+        _trained("ring")
+    why = "rank 1 sent a frame of kind 99, which nobody knows"
+    with pytest.raises(PeerWrong, match=why):
+        _trained("ring")
 
 
 def test_messages_without_values_are_as_long_as_those_of_a_step() -> None:

@@ -4,8 +4,9 @@
         loss_of(model, batch).backward()
 
 Each layer adds up three sums over ranks in forward and two in backward: some kilobytes, and twice the delay of the
-network. Without it a rank knows mean and spread of its own few samples only, and trains with noise that one process
-with the whole batch has not. Torch's SyncBatchNorm does the same on GPUs alone.
+network. A number that says which layer it is goes with the first ones, or those of two layers might be added up.
+Without it all a rank knows mean and spread of its own few samples only, and trains with noise that one process with the
+whole batch has not. Torch's SyncBatchNorm does the same on GPUs alone.
 """
 
 from __future__ import annotations
@@ -22,9 +23,16 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from minga.errors import WorkloadError
 from minga.keras_parts import batch_normalizations
 
-__all__ = ["AddUp", "channels_of_batch_norms", "messages_of", "normalising_together"]
+__all__ = ["APART", "AddUp", "channels_of_batch_norms", "messages_of", "normalising_together"]
+
+APART = (
+    "nodes use different BatchNorm layers in the same step, so that they can't normalise together; "
+    "training.batch_norm=each_node leaves each to its own samples"
+)
+"""What to tell people whose models choose layers by chance or by their inputs."""
 
 AddUp = Callable[[Tensor], None]
 """Makes a vector its sum over all ranks that have samples, in place."""
@@ -48,7 +56,7 @@ def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
 def messages_of(channels: Sequence[int], dtype: torch.dtype) -> Iterator[Tensor]:
     """Vectors without values, as long as those that a step with such layers adds up."""
     for each in channels:
-        yield torch.empty(2 * each + 1, dtype=torch.float64, device="meta")
+        yield torch.empty(2 * each + 2, dtype=torch.float64, device="meta")
     for each in reversed(channels):
         yield torch.empty(2 * each, dtype=dtype, device="meta")
 
@@ -61,9 +69,9 @@ def normalising_together(model: nn.Module, add_up: AddUp, *, weight: float) -> I
     use the same layers in the same order.
     """
     with contextlib.ExitStack() as patched:
-        for layer in batch_normalizations(model):
+        for number, layer in enumerate(batch_normalizations(model), 1):
             # A name of Keras' own: no public one stands between moments and their use.
-            layer._moments = _moments_over_ranks(layer._moments, add_up, weight)
+            layer._moments = _moments_over_ranks(layer._moments, number, add_up, weight)
             patched.callback(object.__delattr__, layer, "_moments")
         patched.enter_context(_Together(model, add_up, weight))
         yield
@@ -75,6 +83,14 @@ class _Together(TorchFunctionMode):
     def __init__(self, model: nn.Module, add_up: AddUp, weight: float) -> None:
         super().__init__()
         self._model, self._add_up, self._weight = model, add_up, weight
+        layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+        # What a function is told of a layer; where it is told nothing, all are number 0.
+        self._numbers = {
+            id(tensor): number
+            for number, layer in enumerate(layers, 1)
+            for tensor in (layer.weight, layer.running_mean)
+            if tensor is not None
+        }
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -97,6 +113,7 @@ class _Together(TorchFunctionMode):
             named["running_var"],
             named["momentum"],
             named["eps"],
+            self._numbers.get(id(named["weight"])) or self._numbers.get(id(named["running_mean"]), 0),
             self._add_up,
             self._weight,
         )
@@ -136,6 +153,7 @@ class _Normalised(torch.autograd.Function):
         running_var: Tensor | None,
         momentum: float,
         epsilon: float,
+        number: int,
         add_up: AddUp,
         weight: float,
     ) -> Tensor:
@@ -143,7 +161,7 @@ class _Normalised(torch.autograd.Function):
         # The same as var_mean with correction=0, several times as fast on pictures.
         mean, variance = torch.ops.aten.batch_norm_update_stats(exact, None, None, 0.0)
         values = mean.new_tensor([inputs.numel() // inputs.shape[1]], dtype=torch.float64)
-        values, mean, variance = _pooled(values, mean, variance, add_up, weight)
+        values, mean, variance = _pooled(values, mean, variance, number, add_up, weight)
         count = float(values)
         if count < 2:
             raise ValueError(
@@ -192,7 +210,7 @@ class _Normalised(torch.autograd.Function):
             shape = [-1 if dimension == 1 else 1 for dimension in range(inputs.dim())]
             slope, offset = slope.to(inputs.dtype).view(shape), offset.to(inputs.dtype).view(shape)
             of_inputs = of_inputs.addcmul_(inputs, slope).add_(offset)
-        nothing = (None,) * 6
+        nothing = (None,) * 7
         return (
             of_inputs if ctx.needs_input_grad[0] else None,
             of_scale if ctx.needs_input_grad[1] else None,
@@ -202,13 +220,15 @@ class _Normalised(torch.autograd.Function):
 
 
 def _pooled(
-    count: Tensor, mean: Tensor, variance: Tensor, add_up: AddUp, weight: float
+    count: Tensor, mean: Tensor, variance: Tensor, number: int, add_up: AddUp, weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values of each channel, their mean and variance, over all ranks; in float64, where squares may be added up."""
     mean, variance = mean.double(), variance.double()
-    sums = torch.cat([count, count * mean, count * (variance + mean.square())])
+    sums = torch.cat([count, count * number, count * mean, count * (variance + mean.square())])
     total = _Sum.apply(sums, add_up, weight)  # type: ignore[no-untyped-call]
-    count, mean, squares = total.split([1, len(mean), len(mean)])
+    count, numbers, mean, squares = total.split([1, 1, len(mean), len(mean)])
+    if abs(float(numbers.detach() / count.detach()) - number) > 1e-6:
+        raise WorkloadError(APART)
     mean = mean / count
     return count, mean, (squares / count - mean.square()).clamp(min=0)
 
@@ -231,14 +251,14 @@ class _Sum(torch.autograd.Function):
         return total / ctx.weight, None, None
 
 
-def _moments_over_ranks(own: Callable[..., Any], add_up: AddUp, weight: float) -> Callable[..., Any]:
+def _moments_over_ranks(own: Callable[..., Any], number: int, add_up: AddUp, weight: float) -> Callable[..., Any]:
     """Keras' mean and variance, over the samples of all ranks."""
 
     def moments(inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, variance = own(inputs, mask)
         counted = torch.ones_like(inputs) if mask is None else mask.unsqueeze(-1).expand_as(inputs)
         count = counted.sum(dtype=torch.float64).view(1) / mean.numel()
-        _, pooled, spread = _pooled(count, mean, variance, add_up, weight)
+        _, pooled, spread = _pooled(count, mean, variance, number, add_up, weight)
         return pooled.to(mean.dtype), spread.to(variance.dtype)
 
     return moments

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from minga.batch_norm import APART
 from minga.buffers import take_statistics
 from minga.comm.collectives import direct, halving_doubling
 from minga.comm.transport import Transport
 from minga.data.order import takers
+from minga.errors import PeerWrong, WorkloadError
 from minga.experiment import Experiment
 from minga.pace import Pace
 from minga.replica import Replica
@@ -53,4 +55,9 @@ class WholeBatch:
             return
         short = together.size == 2 or vector.nbytes * (together.size - 1) <= _SENT_AT_ONCE
         with self._pace.waiting():
-            (direct if short else halving_doubling)(together, vector)
+            try:
+                (direct if short else halving_doubling)(together, vector)
+            except PeerWrong as wrong:
+                if "were expected" not in str(wrong):  # no message at all, but nonsense; only its words tell
+                    raise
+                raise WorkloadError(f"{wrong}: {APART}") from wrong
