@@ -36,7 +36,8 @@ ALLOWED = {
     "sliced_optimizer": {"clipping", "labour", "layout"},
     "shard": {"sliced_optimizer"},
     "ledger": {"errors", "shard", "sliced_optimizer"},
-    "batch_norm": {"keras_parts"},
+    "batch_norm": {"errors", "keras_parts"},
+    "norm_statistics": {"bad_numbers", "keras_parts"},
     "replica": {
         "bad_numbers",
         "batch_norm",
@@ -45,6 +46,7 @@ ALLOWED = {
         "layout",
         "ledger",
         "measure",
+        "norm_statistics",
         "shard",
         "sliced_optimizer",
     },
@@ -105,7 +107,7 @@ ALLOWED = {
         "workload",
     },
     "weights": {"errors", "keras_parts"},
-    "buffers": {"comm", "keras_parts"},
+    "buffers": {"comm", "keras_parts", "norm_statistics"},
     "evaluate": {"comm", "data", "errors", "replica", "workload"},
     "experiment": {"config", "errors", "network", "spec", "strategies", "toml_files"},
     "pace": {"comm", "experiment", "measure"},
@@ -120,7 +122,7 @@ ALLOWED = {
         "trainee",
         "whole_batch",
     },
-    "whole_batch": {"buffers", "comm", "data", "experiment", "pace", "replica"},
+    "whole_batch": {"batch_norm", "buffers", "comm", "data", "errors", "experiment", "pace", "replica"},
 }
 TOP = {"cli", "web", "chaos", "study", "report", "launch", "runner", "own_loop", "plan", "simulate", "testing"}
 

@@ -65,6 +65,24 @@ def test_a_worker_without_samples_in_the_last_batch_takes_part() -> None:
     torch.testing.assert_close(together[0][1], alone[0][1], rtol=0, atol=1e-12)
 
 
+def test_a_batch_that_is_no_number_leaves_no_trace_in_statistics() -> None:
+    inputs = torch.arange(24, dtype=torch.float64).unsqueeze(1) / 10
+    inputs[13] = torch.nan
+
+    def body(comm: Transport) -> list[torch.Tensor]:
+        model = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
+        run = own_loop(AllReduce(collective="ring"), comm)
+        loader = DataLoader(TensorDataset(inputs), batch_size=4)
+        _, _, shared = run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loader)
+        for (samples,) in shared:
+            run.step((model(samples) - 1).square().mean())
+        run.finish()
+        return [*model.buffers(), *model.parameters()]
+
+    for tensors in run_threads(2, body):
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
 def test_dropping_the_last_batch() -> None:
     together = run_threads(3, lambda comm: train(comm, AllReduce(), batch=4, drop_last=True))
     assert [(len(seen), steps) for seen, _, steps in together] == [(8, 2)] * 3

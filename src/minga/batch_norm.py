@@ -4,8 +4,9 @@
         loss_of(model, batch).backward()
 
 Each layer adds up three sums over ranks in forward and two in backward: some kilobytes, and twice the delay of the
-network. Without it a rank knows mean and spread of its own few samples only, and trains with noise that one process
-with the whole batch has not. Torch's SyncBatchNorm does the same on GPUs alone.
+network. A number that says which layer it is goes with the first ones, or those of two layers might be added up.
+Without it all a rank knows mean and spread of its own few samples only, and trains with noise that one process with the
+whole batch has not. Torch's SyncBatchNorm does the same on GPUs alone.
 """
 
 from __future__ import annotations
@@ -22,14 +23,28 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from minga.errors import WorkloadError
 from minga.keras_parts import batch_normalizations
 
-__all__ = ["AddUp", "channels_of_batch_norms", "messages_of", "normalising_together"]
+__all__ = ["APART", "AddUp", "channels_of_batch_norms", "messages_of", "normalising_together"]
+
+APART = (
+    "nodes use different BatchNorm layers in the same step, so that they can't normalise together; "
+    "training.batch_norm=each_node leaves each to its own samples"
+)
+"""What to tell people whose models choose layers by chance or by their inputs."""
 
 AddUp = Callable[[Tensor], None]
 """Makes a vector its sum over all ranks that have samples, in place."""
 
-_SIGNATURE = inspect.signature(functional.batch_norm)
+_SIGNATURES = {
+    functional.batch_norm: inspect.signature(functional.batch_norm),
+    # What that calls, and people's own code at times. Torch tells nobody its parameters.
+    torch.batch_norm: inspect.signature(
+        lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled: None
+    ),
+}
+_BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
 def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
@@ -41,7 +56,7 @@ def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
 def messages_of(channels: Sequence[int], dtype: torch.dtype) -> Iterator[Tensor]:
     """Vectors without values, as long as those that a step with such layers adds up."""
     for each in channels:
-        yield torch.empty(2 * each + 1, dtype=torch.float64, device="meta")
+        yield torch.empty(2 * each + 2, dtype=torch.float64, device="meta")
     for each in reversed(channels):
         yield torch.empty(2 * each, dtype=dtype, device="meta")
 
@@ -54,27 +69,38 @@ def normalising_together(model: nn.Module, add_up: AddUp, *, weight: float) -> I
     use the same layers in the same order.
     """
     with contextlib.ExitStack() as patched:
-        for layer in batch_normalizations(model):
+        for number, layer in enumerate(batch_normalizations(model), 1):
             # A name of Keras' own: no public one stands between moments and their use.
-            layer._moments = _moments_over_ranks(layer._moments, add_up, weight)
+            layer._moments = _moments_over_ranks(layer._moments, number, add_up, weight)
             patched.callback(object.__delattr__, layer, "_moments")
-        patched.enter_context(_Together(add_up, weight))
+        patched.enter_context(_Together(model, add_up, weight))
         yield
 
 
 class _Together(TorchFunctionMode):
     """Stands between modules and the function that all of torch's BatchNorm layers call."""
 
-    def __init__(self, add_up: AddUp, weight: float) -> None:
+    def __init__(self, model: nn.Module, add_up: AddUp, weight: float) -> None:
         super().__init__()
-        self._add_up, self._weight = add_up, weight
+        self._model, self._add_up, self._weight = model, add_up, weight
+        layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+        # What a function is told of a layer; where it is told nothing, all are number 0.
+        self._numbers = {
+            id(tensor): number
+            for number, layer in enumerate(layers, 1)
+            for tensor in (layer.weight, layer.running_mean)
+            if tensor is not None
+        }
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not functional.batch_norm:
+        if func in _BACKWARD:
+            with self._in_each_layer():
+                return func(*args, **(kwargs or {}))
+        if func not in _SIGNATURES:
             return func(*args, **(kwargs or {}))
-        given = _SIGNATURE.bind(*args, **(kwargs or {}))
+        given = _SIGNATURES[func].bind(*args, **(kwargs or {}))
         given.apply_defaults()
         named = given.arguments
         if not named["training"]:
@@ -87,9 +113,31 @@ class _Together(TorchFunctionMode):
             named["running_var"],
             named["momentum"],
             named["eps"],
+            self._numbers.get(id(named["weight"])) or self._numbers.get(id(named["running_mean"]), 0),
             self._add_up,
             self._weight,
         )
+
+    @contextlib.contextmanager
+    def _in_each_layer(self) -> Iterator[None]:
+        """Torch goes through backward without modes, but layers under torch.utils.checkpoint run once more in there."""
+        layers = [module for module in self._model.modules() if isinstance(module, _BatchNorm)]
+        of_their_own = [{"forward": vars(layer)["forward"]} if "forward" in vars(layer) else {} for layer in layers]
+        for layer in layers:
+            vars(layer)["forward"] = self._around(layer.forward)
+        try:
+            yield
+        finally:
+            for layer, own in zip(layers, of_their_own, strict=True):
+                del vars(layer)["forward"]
+                vars(layer).update(own)
+
+    def _around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return forward(*args, **kwargs)
+
+        return entered
 
 
 class _Normalised(torch.autograd.Function):
@@ -105,23 +153,26 @@ class _Normalised(torch.autograd.Function):
         running_var: Tensor | None,
         momentum: float,
         epsilon: float,
+        number: int,
         add_up: AddUp,
         weight: float,
     ) -> Tensor:
         exact = inputs if inputs.dtype in (torch.float32, torch.float64) else inputs.float()
         mean, variance = _own_moments(exact)
         values = mean.new_tensor([inputs.numel() // inputs.shape[1]], dtype=torch.float64)
-        values, mean, variance = _pooled(values, mean, variance, add_up, weight)
+        values, mean, variance = _pooled(values, mean, variance, number, add_up, weight)
         count = float(values)
         if count < 2:
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got {tuple(inputs.shape)} on the only rank "
-                "that has a sample; training.drop_last=true leaves such last steps out"
+                "that has a sample"
             )
         for running, news in ((running_mean, mean), (running_var, variance * (count / (count - 1)))):
             if running is not None:
                 running.lerp_(news.to(running.dtype), momentum)
         mean, variance = mean.to(exact.dtype), variance.to(exact.dtype)
+        # Half the precision is for inputs only, or torch would want statistics in it as well.
+        scale, shift = (each if each is None else each.to(exact.dtype) for each in (scale, shift))
         ctx.save_for_backward(inputs, scale, mean, variance)
         ctx.count, ctx.epsilon, ctx.add_up, ctx.weight = count, epsilon, add_up, weight
         normalised: Tensor = functional.batch_norm(inputs, mean, variance, scale, shift, False, 0.0, epsilon)
@@ -133,10 +184,12 @@ class _Normalised(torch.autograd.Function):
         inputs, scale, mean, variance = ctx.saved_tensors
         deviation = torch.rsqrt(variance + ctx.epsilon)
         factor = deviation if scale is None else deviation * scale
+        if gradients.stride() != inputs.stride():  # torch is fast where both lie in memory alike
+            gradients = torch.empty_like(inputs, dtype=gradients.dtype).copy_(gradients)
         # As if mean and variance were given; what depends on them comes next. Gradients of inputs are computed here, as
         # torch takes several times as long for them.
         _, of_scale, of_shift = torch.ops.aten.native_batch_norm_backward(
-            gradients.contiguous(memory_format=_form_of(inputs)),
+            gradients,
             inputs,
             torch.ones_like(mean) if scale is None else scale,
             mean,
@@ -157,7 +210,7 @@ class _Normalised(torch.autograd.Function):
             offset = -factor * of_all_shifts - slope * mean
             factor, slope, offset = (_along_channels(each.to(inputs.dtype), inputs) for each in (factor, slope, offset))
             of_inputs = torch.mul(gradients, factor).addcmul_(inputs, slope).add_(offset)
-        nothing = (None,) * 6
+        nothing = (None,) * 7
         return (
             of_inputs,
             of_scale if ctx.needs_input_grad[1] else None,
@@ -179,20 +232,16 @@ def _along_channels(values: Tensor, inputs: Tensor) -> Tensor:
     return values.view([-1 if dimension == 1 else 1 for dimension in range(inputs.dim())])
 
 
-def _form_of(inputs: Tensor) -> torch.memory_format:
-    """How they lie in memory, where torch has fast ways for both."""
-    last = inputs.dim() == 4 and inputs.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if last else torch.contiguous_format
-
-
 def _pooled(
-    count: Tensor, mean: Tensor, variance: Tensor, add_up: AddUp, weight: float
+    count: Tensor, mean: Tensor, variance: Tensor, number: int, add_up: AddUp, weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values of each channel, their mean and variance, over all ranks; in float64, where squares may be added up."""
     mean, variance = mean.double(), variance.double()
-    sums = torch.cat([count, count * mean, count * (variance + mean.square())])
+    sums = torch.cat([count, count * number, count * mean, count * (variance + mean.square())])
     total = _Sum.apply(sums, add_up, weight)  # type: ignore[no-untyped-call]
-    count, mean, squares = total.split([1, len(mean), len(mean)])
+    count, numbers, mean, squares = total.split([1, 1, len(mean), len(mean)])
+    if abs(float(numbers.detach() / count.detach()) - number) > 1e-6:
+        raise WorkloadError(APART)
     mean = mean / count
     return count, mean, (squares / count - mean.square()).clamp(min=0)
 
@@ -215,14 +264,14 @@ class _Sum(torch.autograd.Function):
         return total / ctx.weight, None, None
 
 
-def _moments_over_ranks(own: Callable[..., Any], add_up: AddUp, weight: float) -> Callable[..., Any]:
+def _moments_over_ranks(own: Callable[..., Any], number: int, add_up: AddUp, weight: float) -> Callable[..., Any]:
     """Keras' mean and variance, over the samples of all ranks."""
 
     def moments(inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, variance = own(inputs, mask)
         counted = torch.ones_like(inputs) if mask is None else mask.unsqueeze(-1).expand_as(inputs)
         count = counted.sum(dtype=torch.float64).view(1) / mean.numel()
-        _, pooled, spread = _pooled(count, mean, variance, add_up, weight)
+        _, pooled, spread = _pooled(count, mean, variance, number, add_up, weight)
         return pooled.to(mean.dtype), spread.to(variance.dtype)
 
     return moments

@@ -9,19 +9,25 @@ from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
-from minga.keras_parts import is_seed, statistics
+from minga.keras_parts import is_seed
+from minga.norm_statistics import counters_of, statistics_of
 
-__all__ = ["agree_on_buffers", "take_buffers"]
+__all__ = ["agree_on_buffers", "take_buffers", "take_statistics"]
 
 
 def take_buffers(model: nn.Module, comm: Transport, *, root: int = 0) -> None:
     """Everybody takes rank `root`'s buffers and frozen weights."""
     if comm.size > 1:
         _take(_untrained(model), comm, root)
+
+
+def take_statistics(model: nn.Module, comm: Transport, *, root: int) -> None:
+    """Everybody takes what BatchNorm layers of rank `root` know, and nothing else: frozen weights may be large."""
+    pairs = statistics_of(model)
+    _take([*(each for pair in pairs for each in pair), *counters_of(model)], comm, root)
 
 
 def _take(tensors: list[Tensor], comm: Transport, root: int = 0) -> None:
@@ -45,7 +51,7 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     if comm.size == 1:
         return
     floats = [tensor for tensor in _untrained(model) if tensor.is_floating_point()]
-    norms = _statistics(model)
+    norms = statistics_of(model)
     # The variance over all ranks' samples is the mean of the variances plus the variance of the means.
     squares = [mean.square() for mean, _ in norms]
     averaged = _mean_over_ranks([*floats, *squares], comm)
@@ -58,13 +64,6 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     for counter, value in zip(counters, _largest([float(counter) for counter in counters], comm), strict=True):
         counter.detach().fill_(value)
     _take([tensor for tensor in others if tensor.numel() != 1], comm)
-
-
-def _statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Mean and variance of each BatchNorm layer, torch's and Keras'."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    pairs = [(norm.running_mean, norm.running_var) for norm in norms]
-    return [(mean, var) for mean, var in pairs if mean is not None and var is not None] + statistics(model)
 
 
 def _untrained(model: nn.Module) -> list[Tensor]:

@@ -115,7 +115,7 @@ def part_seeds(model: nn.Module, rank: int) -> None:
 def statistics(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """Moving mean and variance of each of Keras' BatchNormalization layers."""
     layers = batch_normalizations(model)
-    return [(layer.moving_mean.value.detach(), layer.moving_variance.value.detach()) for layer in layers]
+    return [(layer.moving_mean.value, layer.moving_variance.value) for layer in layers]
 
 
 def batch_normalizations(model: nn.Module) -> list[Any]:

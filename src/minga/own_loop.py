@@ -190,6 +190,7 @@ class OwnLoop:
     def _take(self, share: Share, batch: int) -> None:
         replica = self._prepared()
         self._samples = len(share.indices)
+        replica.statistics.keep()  # the script goes forward next
         replica.weight, replica.fill = share.weight, self._samples / batch
 
     def _step_without_samples(self) -> None:

@@ -49,6 +49,8 @@ def regroup(trainee: Trainee, strategy: Strategy, comm: Transport) -> int | None
     A rank without `trainee.beginning` has not trained with the others before, and takes what they have.
     """
     replica, beginning = trainee.replica, trainee.beginning
+    if replica.applied < replica.step:  # broken off, and made again
+        replica.statistics.put_back()
     chosen: int | None = None
     if strategy.server_ranks:
         outcome = meet(trainee, strategy, comm)

@@ -27,6 +27,7 @@ from minga.errors import WorkloadError
 from minga.layout import Bucket, Layout, Place
 from minga.ledger import Ledger, Period
 from minga.measure.spans import NO_SPANS, Spans
+from minga.norm_statistics import KeptStatistics
 from minga.shard import Shard
 from minga.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
 
@@ -138,6 +139,7 @@ class Replica:
             with self.spans.span("forward"):
                 loss = compute_loss()
             self.backward(loss)
+        self.statistics.mend()
 
     def _normalising(self) -> contextlib.AbstractContextManager[None]:
         if self.add_up is None:
@@ -146,8 +148,13 @@ class Replica:
 
     @functools.cached_property
     def channels_of_batch_norms(self) -> tuple[int, ...]:
-        """Of each layer that normalises over a batch."""
+        """Of each layer that normalises over a batch; none where the run leaves each node to its own samples."""
         return channels_of_batch_norms(self.model)
+
+    @functools.cached_property
+    def statistics(self) -> KeptStatistics:
+        """Of these layers; whoever goes forward keeps them before."""
+        return KeptStatistics(self.model)
 
     def backward(self, loss: Tensor) -> None:
         """Fill `gradients` from a loss that was computed already."""
@@ -346,7 +353,7 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     name_of_model = type(model).__name__
     if not tensors:
         raise WorkloadError(f"{name_of_model} has no parameters to train (none with requires_grad=True)")
-    if any(is_lazy(tensor) for _, tensor in tensors):
+    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
         raise WorkloadError(f"{name_of_model} has lazy layers; run it once on a sample in the function that makes it")
     kinds = {(tensor.dtype, tensor.device) for _, tensor in tensors}
     if len(kinds) > 1:

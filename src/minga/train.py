@@ -83,6 +83,7 @@ def train(
                 batch = trainee.fetch(share)
                 trainee.schedule_learning_rate()
             replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(trainers)
+            replica.statistics.keep()
             with pace.computing(), whole_batch.normalised(share.total, trainers):
                 replica.compute_gradients(None if batch is None else partial(trainee.loss_of, batch))
             with spans.span("exchange"):

@@ -119,7 +119,13 @@ class Trainee:
         return evaluate(self.workload, self.replica, together, self.device)
 
     def loss_of(self, batch: Any) -> Tensor:
-        outputs, targets = self.workload.predict(self.replica.model, batch)
+        try:
+            outputs, targets = self.workload.predict(self.replica.model, batch)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            # Torch's words for BatchNorm over a single sample, which comes as a surprise after a whole epoch.
+            raise WorkloadError(f"{error}; training.drop_last=true leaves short last steps out") from error
         return self.workload.loss(outputs, targets)
 
     def schedule_learning_rate(self) -> None:

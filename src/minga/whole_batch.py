@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from minga.buffers import take_buffers
+from minga.batch_norm import APART
+from minga.buffers import take_statistics
 from minga.comm.collectives import direct, halving_doubling
 from minga.comm.transport import Transport
 from minga.data.order import takers
+from minga.errors import PeerWrong, WorkloadError
 from minga.experiment import Experiment
 from minga.pace import Pace
 from minga.replica import Replica
@@ -26,7 +28,9 @@ class WholeBatch:
 
     def __init__(self, experiment: Experiment, replica: Replica, comm: Transport, pace: Pace) -> None:
         self._strategy = experiment.chosen_strategy
-        self._wanted = experiment.training.batch_norm == "all_nodes" and bool(replica.channels_of_batch_norms)
+        if experiment.training.batch_norm == "each_node":
+            replica.channels_of_batch_norms = ()  # auto must not reckon with messages that nobody sends
+        self._wanted = bool(replica.channels_of_batch_norms)
         self._replica, self._comm, self._pace = replica, comm, pace
 
     @contextlib.contextmanager
@@ -36,7 +40,7 @@ class WholeBatch:
             yield
             return
         with_samples = takers(total, trainers)
-        if self._comm.rank in with_samples and len(with_samples) > 1:
+        if self._comm.rank in with_samples:
             self._replica.add_up = lambda vector: self._add_up(self._comm.group(with_samples), vector)
         try:
             yield
@@ -44,9 +48,16 @@ class WholeBatch:
             self._replica.add_up = None
         if len(with_samples) < trainers:  # the others have seen nothing of this step
             with self._pace.waiting():
-                take_buffers(self._replica.model, self._comm.group(range(trainers)), root=with_samples[0])
+                take_statistics(self._replica.model, self._comm.group(range(trainers)), root=with_samples[0])
 
     def _add_up(self, together: Transport, vector: Tensor) -> None:
+        if together.size == 1:
+            return
         short = together.size == 2 or vector.nbytes * (together.size - 1) <= _SENT_AT_ONCE
         with self._pace.waiting():
-            (direct if short else halving_doubling)(together, vector)
+            try:
+                (direct if short else halving_doubling)(together, vector)
+            except PeerWrong as wrong:
+                if "were expected" not in str(wrong):  # no message at all, but nonsense; only its words tell
+                    raise
+                raise WorkloadError(f"{wrong}: {APART}") from wrong

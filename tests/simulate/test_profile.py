@@ -105,6 +105,19 @@ def test_a_missing_file_is_told_with_what_makes_one(tmp_path: Path) -> None:
         load_profile(tmp_path / "nothing.json")
 
 
+def test_batch_norm_is_measured_with_more_than_one_sample(tmp_path: Path) -> None:
+    """33 samples would leave a single one for the last step of an epoch, which no node alone can normalise."""
+    file = tmp_path / "odd.py"
+    file.write_text(
+        "import dataclasses\n"
+        "from minga.testing.problems import blobs\n"
+        "workload = dataclasses.replace(blobs(33, batch_norm=True), name='odd')\n"
+    )
+    profile = measure_profile(f"{file}:workload", batches=[1], codecs=[])
+    assert [each.batch for each in profile.compute] == [2]
+    assert profile.batch_norms == (7,)
+
+
 def test_digits_measured_on_this_machine() -> None:
     before = torch.get_rng_state()
     profile = measure_profile("digits", batches=[16, 32], codecs=[Half(), TopK()])

@@ -74,15 +74,16 @@ def measure_profile(
     progress: Callable[[str, float], None] = lambda what, part: None,
 ) -> Profile:
     """Measure a workload on this machine; `processes`: how many train at once, as they will."""
-    experiment = Experiment(
-        workload=workload, data=data, cluster=Cluster(threads=threads), training=Training(evaluate_every=0)
-    )
+    # Short last batches say nothing of time, and BatchNorm can do nothing with a single sample.
+    usual = Training(evaluate_every=0, drop_last=True)
+    experiment = Experiment(workload=workload, data=data, cluster=Cluster(threads=threads), training=usual)
     loaded = load_workload(workload, data)
-    sizes = sorted(set(batches)) or sorted({max(1, loaded.batch // 4), max(1, loaded.batch // 2), loaded.batch})
     chosen = list(dict.fromkeys(codec for codec in codecs if not isinstance(codec, Plain)))
-    jobs = len(sizes) + 1
     progress("parts of a step", 0.0)
     parts = _Parts(experiment, threads)
+    fewest = 2 if parts.trainee.replica.channels_of_batch_norms else 1
+    sizes = sorted({max(fewest, size) for size in batches or (loaded.batch // 4, loaded.batch // 2, loaded.batch)})
+    jobs = len(sizes) + 1
     seconds = parts.seconds_of_a_step(sizes[-1])
     layers = parts.layers()
     costs = {describe(codec): parts.cost_of(codec) for codec in chosen}
@@ -97,7 +98,7 @@ def measure_profile(
             experiment,
             strategy="single" if processes == 1 else "local_sgd:period=1000000000",  # type: ignore[arg-type]
             cluster=Cluster(nodes=processes, threads=threads, pin=pin),
-            training=Training(steps=steps, batch=batch, evaluate_every=0),
+            training=dataclasses.replace(usual, steps=steps, batch=batch),
             measuring=Measuring(interval_seconds=0.5),
         )
         compute, update, spread = _steps_of(run_)
