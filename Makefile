@@ -33,6 +33,7 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/overlap.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/bigger_than_memory.py
+	$(BIN)/python benchmarks/reading_keeps_up.py
 
 chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
 	$(BIN)/minga chaos --out benchmarks/results

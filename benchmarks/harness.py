@@ -80,16 +80,27 @@ def save(name: str, rows: Sequence[Mapping[str, Any]], note: str, script: str | 
 
 
 def show(rows: Sequence[Mapping[str, Any]], note: str) -> None:
-    """Print the table."""
-    table = Table(title=note, title_style="dim")
+    """Print the table; on its side where it has more columns than a terminal has room for."""
     columns = list(dict.fromkeys(column for row in rows for column in row))  # some rows may have more than others
-    for column in columns:
-        numbers = all(isinstance(row.get(column, 0), int | float) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left")
-    for row in rows:
-        values = (row.get(column, "-") for column in columns)
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in values))
+    cells = [[_shown(row.get(column, "-")) for column in columns] for row in rows]
+    table = Table(title=note, title_style="dim")
+    if len(columns) > 10 and len(rows) < len(columns):
+        table.add_column("")
+        for _ in rows:
+            table.add_column(justify="right")
+        for number, column in enumerate(columns):
+            table.add_row(column, *(row[number] for row in cells))
+    else:
+        for column in columns:
+            numbers = all(isinstance(row.get(column, 0), int | float) for row in rows)
+            table.add_column(column, justify="right" if numbers else "left")
+        for cell in cells:
+            table.add_row(*cell)
     Console().print(table)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def write(

@@ -1,6 +1,6 @@
 """Whether the built-in workloads wait for their data: what training needs beside what reading gives.
 
-    MINGA_DATA=DIR python benchmarks/reading_keeps_up.py            # five minutes; what DIR lacks is left out
+    MINGA_DATA=DIR python benchmarks/reading_keeps_up.py            # three minutes; what DIR lacks is left out
 
 Three times in turns: the same steps are computed with one batch that is never read again (what training needs), their
 samples are read in training's order and nothing is computed (what the reader gives), and both are done, as in training.
@@ -28,13 +28,15 @@ from minga import PreparedDataset, Workload
 from minga.data.directory import data_directory
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_known
+from minga.data.readers import origin_of_known, origin_of_path
+from minga.data.readers.shaping import Picture
 from minga.data.sources import known_dataset
 from minga.errors import DataError
 from minga.workloads import built_in
 
 REPETITIONS = 3
 STEPS = {  # some seconds of each; batches of those whose steps are long are small
+    "digits": (200, 32),
     "mnist-mlp": (400, 64),
     "mnist-lenet5": (150, 64),
     "mnist-nielsen": (400, 10),
@@ -47,18 +49,26 @@ STEPS = {  # some seconds of each; batches of those whose steps are long are sma
 
 
 def workloads(place: Path) -> dict[str, tuple[Callable[[], Workload], int, int]]:
-    """What makes each, with its steps and batch: as they come, and MNIST once more from a prepared set."""
+    """What makes each, with its steps and batch: as they come, and two once more from prepared sets."""
     known = {name: (lambda name=name: built_in(name, None), *amount) for name, amount in STEPS.items()}
     return {
         **known,
         "mnist-lenet5, prepared": (lambda: prepared_mnist(place), *STEPS["mnist-lenet5"]),
         "fish-resnet34, PNG files": (recipes.pictures_in_folders, 4, 8),
+        "fish-resnet34, prepared": (lambda: prepared_pictures(place), 4, 8),
     }
 
 
 def prepared_mnist(place: Path) -> Workload:
     prepare(origin_of_known(known_dataset("mnist"), data_directory(None)), place / "mnist", Recipe(normalise=True))
     return dataclasses.replace(built_in("mnist-lenet5", None), train=PreparedDataset(place / "mnist", "train"))
+
+
+def prepared_pictures(place: Path) -> Workload:
+    small = Picture(width=197, height=148, grey=True)
+    origin = dataclasses.replace(origin_of_path(recipes.folder_of_pictures(None, each=60)), picture=small)
+    prepare(origin, place / "pictures", Recipe(split=(0.85, 0.02, 0.13)))
+    return built_in("fish-resnet34", place / "pictures")
 
 
 def measured(name: str, workload: Workload, steps: int) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def cifar10_quick(data: Path | None = None) -> Workload:
 
 
 def keras_cifar10(data: Path | None = None) -> Workload:
-    return _first_of_keras_example(data, 1_920, 2_000)
+    return _first_of_keras_example(data, 4_000, 2_000)
 
 
 def keras_cifar10_quick(data: Path | None = None) -> Workload:
@@ -90,14 +90,14 @@ def _first_of_keras_example(data: Path | None, trained: int, tested: int) -> Wor
 
 def pictures_in_folders(data: Path | None = None) -> Workload:
     """ResNet-34 on a folder of PNG files: Fashion-MNIST's, which are easily had, made as large as fish."""
-    return built_in("fish-resnet34", _folder_of_pictures(data, each=60))
+    return built_in("fish-resnet34", folder_of_pictures(data, each=60))
 
 
 def pictures_in_folders_quick(data: Path | None = None) -> Workload:
-    return built_in("fish-resnet34", _folder_of_pictures(data, each=4))
+    return built_in("fish-resnet34", folder_of_pictures(data, each=4))
 
 
-def _folder_of_pictures(data: Path | None, each: int) -> Path:
+def folder_of_pictures(data: Path | None, each: int) -> Path:
     """The first `each` of every class as files, named when they are complete: several ranks may make them at once."""
     from PIL import Image
 

@@ -109,7 +109,7 @@ def _back_in_keras(rows: list[Row]) -> str:
     ]
     setting = (
         "[`examples/keras_cifar10.py`](../../examples/keras_cifar10.py), the same network as a compiled Keras model, "
-        f"on the first 1,920 pictures, {rows[0]['epochs']:g} epochs ({rows[0]['steps']} steps), "
+        f"on the first 4,000 pictures, {rows[0]['epochs']:g} epochs ({rows[0]['steps']} steps), "
         f"{rows[0]['batch of all nodes']} in a step of all nodes, a rate of 0.003; tested on the first 2,000 of the "
         "test set. Afterwards `minga.keras.save` writes a file, `keras.saving.load_model` reads it, and its own "
         "`evaluate` says how good it is on the same pictures."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import math
 import sys
@@ -9,10 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy
 import pytest
+import torch
 
 import minga
 from minga.errors import MingaError, RankFailed
+from minga.launch.functions import call
 from minga.launch.sources import script_of
 from minga.report.live import View
 from minga.report.notebook_view import NotebookView, in_notebook
@@ -244,6 +248,16 @@ def test_what_goes_wrong_in_a_process_is_told(cells: dict[str, Any], tmp_path: P
     assert 'raise KeyError("nothing here")' in failed.value.__notes__[0]
     with pytest.raises(MingaError, match="returned a Tensor"):
         minga.launch(cells["returns_tensor"], nodes=1, runs=tmp_path, view=View())
+
+
+def test_single_numbers_of_any_kind_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").mkdir()
+    monkeypatch.setenv("MINGA_RUN", str(tmp_path))
+    monkeypatch.setenv("RANK", "0")
+    call(lambda: {"loss": torch.tensor(0.5), "right": numpy.int64(3), "mean": numpy.float32(0.25)}, {})
+    assert json.loads((tmp_path / "results/rank-0.json").read_text()) == {"loss": 0.5, "right": 3, "mean": 0.25}
+    with pytest.raises(MingaError, match=r"a ndarray is no number.*save the rest to files"):
+        call(lambda: {"all": numpy.zeros(3)}, {})
 
 
 def test_a_report_in_a_cell_and_as_text(cells: dict[str, Any], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,12 @@ from PIL import Image
 from torch import nn
 
 import minga
+from minga.data.picture_folders import read_grey
+from minga.data.preparing.prepare import prepare
+from minga.data.preparing.recipe import Recipe
+from minga.data.readers import origin_of_path
+from minga.data.readers.shaping import Picture
+from minga.data.readers.tables import TableChoice
 from minga.errors import DataError
 from minga.testing.worlds import train_in_threads
 from minga.workload import load_workload
@@ -129,6 +136,37 @@ def test_pictures_to_test_on_without_classes_are_no_part(tmp_path: Path) -> None
     Image.new("L", (40, 30)).save(tmp_path / "test" / "1.png")
     workload = load_workload("fish-resnet34", str(tmp_path))
     assert [len(part) for part in (workload.train, workload.test)] == [170, 26]  # type: ignore[arg-type]
+
+
+def test_a_prepared_set_is_taken_as_it_is(tmp_path: Path) -> None:
+    damaged = folder_of_fish(tmp_path / "pictures", each=20) / "cod" / "damaged.png"
+    damaged.write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"damaged.png can't be read .* minga data prepare"):
+        read_grey(damaged, (20, 15))
+    small = dataclasses.replace(origin_of_path(tmp_path / "pictures"), picture=Picture(width=20, height=15))
+    prepare(small, tmp_path / "set", Recipe(split=(0.6, 0.2, 0.2)))
+    workload = load_workload("fish-resnet34", str(tmp_path / "set"))
+    validated = workload.further_tests[0].data
+    assert sum(len(part) for part in (workload.train, validated, workload.test)) == 40  # type: ignore[arg-type]
+    assert len(workload.test) == 8  # type: ignore[arg-type]
+    outputs, classes = workload.predict(workload.model(), workload.train.read_batch(torch.tensor([0, 5])))  # type: ignore
+    assert outputs.shape == (2, 2) and classes.shape == (2,)
+
+
+def test_a_prepared_set_without_test_is_refused(tmp_path: Path) -> None:
+    folder_of_fish(tmp_path / "pictures", each=3)
+    prepare(origin_of_path(tmp_path / "pictures"), tmp_path / "set", Recipe(split=(1.0, 0.0, 0.0)))
+    with pytest.raises(DataError, match="lacks a part to train or to test on; prepare it with --split"):
+        load_workload("fish-resnet34", str(tmp_path / "set"))
+
+
+def test_a_prepared_table_is_no_set_of_pictures(tmp_path: Path) -> None:
+    rows = "\n".join(f"{number},{number % 2}" for number in range(40))
+    (tmp_path / "table.csv").write_text(f"width,kind\n{rows}\n")
+    origin = dataclasses.replace(origin_of_path(tmp_path / "table.csv"), table=TableChoice(target="kind"))
+    prepare(origin, tmp_path / "set", Recipe())
+    with pytest.raises(DataError, match=r"prepared set of inputs 1 with 2 classes, not of pictures"):
+        load_workload("fish-resnet34", str(tmp_path / "set"))
 
 
 def test_where_there_are_no_fish_it_is_told_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

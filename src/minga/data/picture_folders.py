@@ -86,7 +86,10 @@ def read_grey(path: Path, size: tuple[int, int]) -> Tensor:
             grey = in_8_bits(upright(picture)).convert("L").resize(size, Image.Resampling.BILINEAR)
             values = np.asarray(grey, dtype=np.float32) / 255.0
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, BadSample) as error:
-        raise DataError(f"{path} can't be read as a picture ({error}); remove it, or fetch it again") from error
+        raise DataError(
+            f"{path} can't be read as a picture ({error}); remove it, fetch it again, or train on what "
+            "minga data prepare makes of the folder, which leaves out and lists all that can't be used"
+        ) from error
     return torch.from_numpy(values).half().unsqueeze(0)
 
 

@@ -97,7 +97,7 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """In a process of the run: call the function, and keep what it returns."""
     returned = function(**arguments)
     try:
-        text = json.dumps(returned)
+        text = json.dumps(returned, default=_as_number)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{function.__name__} returned a {type(returned).__name__}, which can't be sent back ({error}); return "
@@ -105,6 +105,13 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         ) from None
     file = Path(os.environ["MINGA_RUN"]) / _RESULTS / f"rank-{os.environ['RANK']}.json"
     file.write_text(text, encoding="utf-8")
+
+
+def _as_number(value: Any) -> Any:
+    """A single number of numpy's or torch's, as means and losses are."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} is no number, string, list or dict")
 
 
 def _result(run: Path, rank: int) -> Any:

@@ -2,12 +2,12 @@
 
 DIR/fish has a folder of pictures for each class; or DIR/fish/pictures has the large-scale fish data set (Ulucan et al.,
 2020) as `minga data fetch fish` leaves it, of which the silhouettes are taken; or DIR itself has folders of pictures,
-whatever they show.
+whatever they show; or DIR is what `minga data prepare` has made of pictures, which is read much faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from torch.optim import Optimizer
 
 from minga.data.directory import data_directory
 from minga.data.picture_folders import PictureFolder, split_by_class
+from minga.data.prepared.dataset import PreparedDataset
+from minga.data.prepared.manifest import Manifest, is_prepared
 from minga.data.sources import known_dataset
 from minga.errors import DataError
 from minga.evaluate import F1, ConfusionMatrix
@@ -29,6 +31,13 @@ __all__ = ["fish_resnet34"]
 _SIZE = (197, 148)
 _PARTS = (0.85, 0.02, 0.13)  # training, validation, test
 _SPLIT_SEED = 34
+
+Model = Callable[[], nn.Module]
+Pictures = PictureFolder | PreparedDataset
+Sets = tuple[Pictures, Pictures, Pictures]
+"""To train on, to validate with, to test on."""
+
+_NOTHING = PictureFolder([], [], [], _SIZE)
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -45,28 +54,51 @@ def fish_resnet34(data: Path | None = None) -> Workload:
     """ResNet-34 on grey pictures of 197x148, fish or any folder of pictures for each class (the Cantabria benchmark).
 
     Its recipe: 85 / 2 / 13 % of each class (or the parts that there are folders for), batch 128, SGD with 0.05, 100
-    epochs.
+    epochs. A set of pictures that was prepared is taken as it is, in its own size and parts.
     """
-    pictures = _pictures(data)
-    train, validation, test = _parts(pictures)
-    if not test:
-        raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
-    further = FurtherTest(
-        data=pictures.part(validation), predict=_in_full, metrics={"validation accuracy": correct}, batch=64
-    )
+    directory = data_directory(data)
+    if is_prepared(directory):
+        model, (train, validation, test) = _prepared(directory)
+    else:
+        model, (train, validation, test) = _in_folders(data)
+    further = FurtherTest(data=validation, predict=_in_full, metrics={"validation accuracy": correct}, batch=64)
     return Workload(
         name="fish-resnet34",
-        model=partial(ResNet34, len(pictures.classes)),
-        train=pictures.part(train),
-        test=pictures.part(test),
+        model=model,
+        train=train,
+        test=test,
         predict=_in_full,
         metrics={"accuracy": correct, "F1": F1(), "confusion": ConfusionMatrix()},
-        further_tests=(further,) if validation else (),
+        further_tests=(further,) if len(validation) else (),
         optimizer=_sgd,
         batch=128,
         test_batch=64,
         epochs=100,
     )
+
+
+def _prepared(folder: Path) -> tuple[Model, Sets]:
+    manifest = Manifest.load(folder)
+    shape = manifest.fields["inputs"].shape
+    if not manifest.classes or len(shape) != 3:
+        raise DataError(
+            f"{folder} is a prepared set of inputs {' x '.join(map(str, shape))} with {len(manifest.classes)} classes, "
+            "not of pictures of classes; prepare a folder of pictures: minga data prepare DIR --resize 197x148 --grey"
+        )
+    found = {name: PreparedDataset(folder, name) for name, part in manifest.parts.items() if part.samples}
+    if "train" not in found or len(found) < 2:
+        raise DataError(f"{folder} lacks a part to train or to test on; prepare it with --split, such as 85,2,13")
+    tested = found.get("test") or found["validation"]
+    validated = found["validation"] if {"test", "validation"} <= found.keys() else _NOTHING
+    return partial(ResNet34, len(manifest.classes), channels=shape[0]), (found["train"], validated, tested)
+
+
+def _in_folders(data: Path | None) -> tuple[Model, Sets]:
+    pictures = _pictures(data)
+    train, validation, test = (pictures.part(places) for places in _parts(pictures))
+    if not len(test):
+        raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
+    return partial(ResNet34, len(pictures.classes)), (train, validation, test)
 
 
 def _parts(pictures: PictureFolder) -> tuple[list[int], list[int], list[int]]:
