@@ -18,7 +18,7 @@ from minga.batch_norm import channels_of_batch_norms, messages_of, normalising_t
 from minga.comm.collectives import tree
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
-from minga.errors import PeerWrong, WorkloadError
+from minga.errors import PeerWrong, WorkloadError, WrongLength
 from minga.experiment import Cluster, Experiment, Training
 from minga.replica import Replica
 from minga.testing.problems import blobs
@@ -176,14 +176,14 @@ def test_who_sends_sums_of_another_length_uses_another_layer(monkeypatch: pytest
     """Nobody is put out of the run for it: the next one would be."""
 
     def fails(comm: Transport, vector: Tensor) -> None:
-        raise PeerWrong(why)
+        raise error
 
     monkeypatch.setattr(whole_batch, "direct", fails)
-    why = "rank 1 sent 96 bytes where 104 were expected"
-    with pytest.raises(WorkloadError, match=f"{why}: nodes use different BatchNorm layers"):
+    error: PeerWrong = WrongLength("rank 1 sent 96 bytes where 104 were expected")
+    with pytest.raises(WorkloadError, match=f"{error}: nodes use different BatchNorm layers"):
         _trained("ring")
-    why = "rank 1 sent a frame of kind 99, which nobody knows"
-    with pytest.raises(PeerWrong, match=why):
+    error = PeerWrong("rank 1 sent a frame of kind 99, which nobody knows")
+    with pytest.raises(PeerWrong, match=str(error)):
         _trained("ring")
 
 

@@ -15,6 +15,7 @@
         │   ├── PeerTimeout          another rank did not answer before the deadline
         │   │   └── Deadlock             in a simulation, nobody can go on
         │   ├── PeerWrong            another rank sent what can't be
+        │   │   └── WrongLength          a message that is longer or shorter than it should be
         │   └── LeftBehind           the others do without this process
         ├── Refused                  the coordinator's no, with its reason
         ├── RankFailed               the launcher's word on the rank that failed first
@@ -55,6 +56,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "WorkloadError",
+    "WrongLength",
     "unknown",
 ]
 
@@ -121,6 +123,10 @@ class Deadlock(PeerTimeout):
 
 class PeerWrong(PeerLost):
     """Another rank sent what can't be: nothing of it is used, and those who agree on that go on without it."""
+
+
+class WrongLength(PeerWrong):
+    """What another rank sent is longer or shorter than it should be, as where ranks don't do the same in a step."""
 
 
 class ProtocolError(RunError):

@@ -12,7 +12,7 @@ from minga.buffers import take_statistics
 from minga.comm.collectives import direct, halving_doubling
 from minga.comm.transport import Transport
 from minga.data.order import takers
-from minga.errors import PeerWrong, WorkloadError
+from minga.errors import WorkloadError, WrongLength
 from minga.experiment import Experiment
 from minga.pace import Pace
 from minga.replica import Replica
@@ -57,7 +57,5 @@ class WholeBatch:
         with self._pace.waiting():
             try:
                 (direct if short else halving_doubling)(together, vector)
-            except PeerWrong as wrong:
-                if "were expected" not in str(wrong):  # no message at all, but nonsense; only its words tell
-                    raise
+            except WrongLength as wrong:
                 raise WorkloadError(f"{wrong}: {APART}") from wrong

@@ -16,7 +16,7 @@ from minga.comm.tcp import DataDoor, TcpTransport
 from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, HEADER, MESSAGE, PERMIT, SHORT_BYTES, WINDOW_BYTES
 from minga.comm.tcp.line import Line
 from minga.comm.transport import Transport
-from minga.errors import PeerLost, PeerTimeout, PeerWrong, UnsupportedError
+from minga.errors import PeerLost, PeerTimeout, UnsupportedError, WrongLength
 from minga.testing import generation_of, run_tcp_threads
 
 LONG = 50_000  # numbers of four bytes: more than is sent unasked
@@ -171,7 +171,7 @@ def test_a_message_of_another_length_names_both_lengths(sent: int, posted: int, 
             arrival = zero.ireceive(value, source)
             time.sleep(0.02)
             one.isend(torch.ones(sent), 0)
-        with pytest.raises(PeerWrong, match=f"rank 1 sent {4 * sent} bytes where {4 * posted} were expected"):
+        with pytest.raises(WrongLength, match=f"rank 1 sent {4 * sent} bytes where {4 * posted} were expected"):
             arrival.wait()
         assert bool((value == 7.0).all())
         with pytest.raises(PeerLost, match="rank 0"):

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, PERMIT, WINDOW_BYTES, cost
 from minga.comm.tcp.line import READ, WRITE, Line
 from minga.comm.tcp.link import Link
-from minga.comm.tcp.mailbox import Landing, Mailbox, Nonsense
+from minga.comm.tcp.mailbox import Landing, Mailbox, Nonsense, OfAnotherLength
 from minga.comm.tcp.operation import Operation
-from minga.errors import PeerLost, PeerWrong
+from minga.errors import PeerLost, PeerWrong, WrongLength
 
 __all__ = ["Exchange"]
 
@@ -199,7 +199,8 @@ class Exchange:
         self._part(link, PeerLost(f"rank {self.rank}: {what}", rank=link.rank), alarming=True)
 
     def _distrust(self, link: Link, nonsense: Nonsense) -> None:
-        self._part(link, PeerWrong(f"rank {self.rank}: {nonsense}", rank=link.rank), alarming=True)
+        kind = WrongLength if isinstance(nonsense, OfAnotherLength) else PeerWrong
+        self._part(link, kind(f"rank {self.rank}: {nonsense}", rank=link.rank), alarming=True)
 
     def _part(self, link: Link, error: PeerLost, *, alarming: bool) -> None:
         """`alarming`: who waits for anybody is told too; not so when a rank leaves because it is done."""

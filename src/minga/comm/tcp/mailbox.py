@@ -15,7 +15,7 @@ from minga.comm.tcp.frames import SHORT_BYTES, WINDOW_BYTES, cost
 from minga.comm.tcp.operation import Operation
 from minga.errors import PeerLost
 
-__all__ = ["Arrival", "Landing", "Mailbox", "Nonsense"]
+__all__ = ["Arrival", "Landing", "Mailbox", "Nonsense", "OfAnotherLength"]
 
 Item = TypeVar("Item")
 
@@ -29,6 +29,13 @@ class Nonsense(Exception):
     def __init__(self, source: int, what: str) -> None:
         super().__init__(f"rank {source} {what}")
         self.source = source
+
+
+class OfAnotherLength(Nonsense):
+    """It is longer or shorter than what was expected."""
+
+    def __init__(self, source: int, length: int, expected: int) -> None:
+        super().__init__(source, f"sent {length} bytes where {expected} were expected")
 
 
 @dataclass(eq=False)
@@ -180,7 +187,7 @@ class Mailbox:
             self._checked(box, source, length, place)
             return place
         if length > place.length:
-            raise Nonsense(source, f"sent {length} bytes where {place.length} were expected")
+            raise OfAnotherLength(source, length, place.length)
         arrival = Arrival(source, tag, length, memoryview(bytearray(length)))
         box.arrived.append(arrival)
         return arrival
@@ -254,4 +261,4 @@ def _pop_first(posted: list[Operation], source: int) -> Operation | None:
 
 def _check_length(source: int, length: int, operation: Operation) -> None:
     if length != len(operation.view):
-        raise Nonsense(source, f"sent {length} bytes where {len(operation.view)} were expected")
+        raise OfAnotherLength(source, length, len(operation.view))
