@@ -88,6 +88,7 @@ def test_every_kind_of_strategy_begins_with_them(tmp_path: Path, strategy: str) 
         torch.testing.assert_close(flat(replica.model), flat(model), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_run_that_has_begun_needs_them_no_more(tmp_path: Path) -> None:
     first = run(Experiment(workload="digits", training=Training(steps=60), runs=str(tmp_path)))
     weights = tmp_path / "begin.safetensors"

@@ -228,6 +228,7 @@ def test_a_plan_has_an_order_reasons_and_a_command(
     assert all(each["why"] for each in result["candidates"])
 
 
+@pytest.mark.slow
 def test_a_plan_for_an_accuracy_trains_the_best_ones_in_virtual_time(minga: Minga, profile: Path) -> None:
     arguments = ("plan", "digits", "-n", "2", "--bandwidth", "10mbit", "--epochs", "3", "--pilots", "1", "--json")
     result = json.loads(minga(*arguments, "--target", "0.6", "--profile", str(profile)).stdout)

@@ -38,6 +38,7 @@ def test_a_toml_file_is_the_same_and_options_change_it(minga: Minga, tmp_path: P
     assert (result["strategy"], result["steps"], result["batch"]) == ("ps:mode=ssp,staleness=1", 5, 8)
 
 
+@pytest.mark.slow
 def test_a_codec_halves_the_bytes(minga: Minga, tmp_path: Path) -> None:
     def sent(*codec: str) -> int:
         done = minga("train", "digits", "-n", "2", "-s", "ring", "--steps", "4", "--json", *codec)

@@ -69,6 +69,7 @@ def test_without_listen_nothing_is_reachable_from_outside(tmp_path: Path, transp
     assert all(address.startswith("127.0.0.1:") for address in found)
 
 
+@pytest.mark.slow
 def test_a_node_joins_in_mid_run_and_leaves_again_while_others_go_on(tmp_path: Path) -> None:
     save_model(tmp_path, load_workload(f"{write_workload(tmp_path)}:workload", None).model())
     host = Host(tmp_path / "first", expect=2, here=2, steps=500, start_from=tmp_path)

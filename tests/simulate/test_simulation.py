@@ -139,6 +139,7 @@ def digests_of(summary: Summary) -> list[str]:
     return [event["digest"] for event in events if "digest" in event]
 
 
+@pytest.mark.slow
 def test_however_many_threads_there_are_a_simulated_rank_has_those_of_a_real_one(tmp_path: Path) -> None:
     workload = f"{__file__}:of_pictures"
     experiment = dataclasses.replace(
