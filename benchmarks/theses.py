@@ -15,7 +15,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,17 @@ from minga.workloads.captions.speaking import Speaker
 
 RECIPES = Path(__file__).parent / "recipes.py"
 SHOWN_CAPTIONS = 12
+
+Ways = Sequence[tuple[str, int]]
+
+
+def each_way(workload: str, ways: Ways, seeds: Sequence[int], training: Mapping[str, Any]) -> list[Cell]:
+    """Each way of training, a strategy and its nodes, with each seed."""
+    return [
+        Cell(workload=workload, strategy=way, nodes=nodes, seed=seed, training=training)
+        for seed in seeds
+        for way, nodes in ways
+    ]
 
 
 def lenet5(seeds: Sequence[int], quick: bool) -> Part:
@@ -62,11 +73,7 @@ def cifar10(seeds: Sequence[int], quick: bool) -> Part:
     workload = f"{RECIPES}:cifar10{'_quick' if quick else ''}"
     # A rate at which so few steps learn something: with 0.01, the workload's own, the loss rises for the first hundred.
     training = {"epochs": 1 if quick else 3, "total_batch": 64, "learning_rate": 0.003}
-    cells = [
-        Cell(workload=workload, strategy=way, nodes=nodes, seed=seed, training=training)
-        for seed in seeds
-        for way, nodes in (("single", 1), ("ring", 2), ("local_sgd:period=4", 2))
-    ]
+    cells = each_way(workload, [("single", 1), ("ring", 2), ("local_sgd:period=4", 2)], seeds, training)
     apart = {**training, "batch_norm": "each_node"}
     cells += [Cell(workload=workload, strategy="ring", nodes=2, seed=seed, training=apart) for seed in seeds[:1]]
     return Part(
@@ -87,11 +94,7 @@ def keras(seeds: Sequence[int], quick: bool) -> Part:
     workload = f"{RECIPES}:keras_cifar10{'_quick' if quick else ''}"
     # Keras' BatchNormalization takes some hundred steps to know its inputs (momentum 0.99), hence small batches.
     training = {"epochs": 1 if quick else 2, "total_batch": 16, "learning_rate": 0.003}
-    cells = [
-        Cell(workload=workload, strategy=way, nodes=nodes, seed=seed, training=training)
-        for seed in seeds
-        for way, nodes in (("single", 1), ("ring", 2), ("local_sgd:period=4", 2))
-    ]
+    cells = each_way(workload, [("single", 1), ("ring", 2), ("local_sgd:period=4", 2)], seeds, training)
     title = "examples/keras_cifar10.py on 4,000 pictures of CIFAR-10: what was trained here, loaded and tested by Keras"
     return Part(title=title, cells=cells, tell=lambda summary: [back_in_keras(summary)])
 
@@ -116,11 +119,7 @@ def resnet34(seeds: Sequence[int], quick: bool) -> Part:
     workload = f"{RECIPES}:pictures_in_folders{'_quick' if quick else ''}"
     # With the thesis' rate of 0.05 the first epochs of so few pictures are chaos: no two trainings can be compared.
     training = {"epochs": 1 if quick else 3, "total_batch": 8 if quick else 32, "learning_rate": 0.005}
-    cells = [
-        Cell(workload=workload, strategy=way, nodes=nodes, seed=seed, training=training)
-        for seed in seeds
-        for way, nodes in (("single", 1), ("ring", 2))
-    ]
+    cells = each_way(workload, [("single", 1), ("ring", 2)], seeds, training)
     title = "ResNet-34 on a folder of pictures, 197x148, grey: seconds of each phase (the slowest rank's), energy, EDP"
     return Part(title=title, cells=cells, tell=lambda summary: [phases_and_energy(summary)])
 
