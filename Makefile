@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench chaos clean environment
+.PHONY: demo test test-all check bench drills chaos clean environment
 
 demo: environment  ## train the embedded digits on one node and on two, compare, write a report to open
 	rm -rf demo
@@ -35,9 +35,13 @@ bench: environment  ## the committed benchmarks; results go to benchmarks/result
 	$(BIN)/python benchmarks/bigger_than_memory.py
 	$(BIN)/python benchmarks/reading_keeps_up.py
 
-chaos: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); then slow tests
-	$(BIN)/minga chaos --out benchmarks/results
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "chaos or slow"
+test-all: environment  ## every test, the slow ones too
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+drills: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); about 25 minutes
+	PYTHONPATH=tests $(BIN)/python -m drills --out benchmarks/results
+
+chaos: drills test-all  ## the drills, then every test
 
 environment: .venv/installed
 

@@ -21,15 +21,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from minga import Experiment, Training
-from minga.batch_norm import channels_of_batch_norms
+from minga.base.spec import parse
 from minga.comm.torch_dist import TorchTransport
 from minga.data.order import Order
-from minga.launch.meeting import join_meeting
+from minga.launch.rendezvous import join_meeting
 from minga.measure.recorder import Recorder
-from minga.spec import parse
+from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
 from minga.strategies import Strategy
-from minga.train import train
-from minga.trainee import build_trainee
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 
 REPETITIONS = 25
 RANKS = 2
@@ -62,7 +62,7 @@ def minga_loop(name: str, strategy: str, comm: TorchTransport, batch_norm: str =
         training=Training(steps=problems.STEPS[name], evaluate_every=0, batch_norm=batch_norm),
     )
     recorder = Recorder(None)
-    trainee = build_trainee(experiment, problems.workload(name), comm.rank, recorder.spans)
+    trainee = build_train_state(experiment, problems.workload(name), comm.rank, recorder.spans)
     dist.barrier()
     began = time.perf_counter()
     train(experiment, trainee, comm, recorder)

@@ -28,7 +28,7 @@ from minga import run
 from minga.lab import registry
 from minga.lab.laboratory import adjust_link
 from minga.measure.events import event_files, read_events
-from minga.network import LinkOverride
+from minga.runs.network import LinkOverride
 
 AUTO = "auto"
 FIXED = ["adaptive", "ring", "ring:codec=half", "ring:codec=(power_sgd:rank=2)", "local_sgd:period=8"]

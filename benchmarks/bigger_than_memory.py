@@ -34,7 +34,7 @@ from torch import nn
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import Manifest, Part, Shard, Shuffle
 from minga.data.prepared.shard_file import Field, ShardLayout
-from minga.workload import Workload
+from minga.runs.workload import Workload
 
 TIMES = 4
 SIDE = 96

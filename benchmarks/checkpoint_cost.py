@@ -23,15 +23,15 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from minga.bad_numbers import all_finite
-from minga.checkpoints.keeper import DiskKeeper
 from minga.comm.threads import ThreadWorld
-from minga.experiment import Checkpoints, Experiment, Training
 from minga.measure.recorder import Recorder
+from minga.model.non_finite import all_finite
+from minga.runs.experiment import Checkpoints, Experiment, Training
+from minga.runs.workload import Workload
 from minga.strategies import Single
-from minga.train import train
-from minga.trainee import Trainee, build_trainee
-from minga.workload import Workload
+from minga.training.checkpoints.manager import CheckpointManager
+from minga.training.loop import train
+from minga.training.train_state import TrainState, build_train_state
 from minga.workloads.digits import digits
 
 TURNS = 20
@@ -53,7 +53,7 @@ def wide() -> Workload:
 WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {"digits": (digits, 200), "wide": (wide, 30)}
 
 
-def turn(trainee: Trainee, folder: Path, steps: int, *, checkpoint: bool) -> float:
+def turn(trainee: TrainState, folder: Path, steps: int, *, checkpoint: bool) -> float:
     """Seconds of so many steps, with a checkpoint on the way or with none; until it is written, at least."""
     # In the middle of a turn, and perhaps at its end: what is taken for the cost of one is at least that.
     settings = Checkpoints(every_steps=steps // 2 if checkpoint else 1 << 40, every_seconds=0, keep=1)
@@ -62,7 +62,7 @@ def turn(trainee: Trainee, folder: Path, steps: int, *, checkpoint: bool) -> flo
         workload=trainee.workload.name, strategy=Single(), training=Training(steps=1, evaluate_every=0)
     )
     recorder = Recorder(None)
-    keeper = DiskKeeper(folder, settings, trainee, recorder)
+    keeper = CheckpointManager(folder, settings, trainee, recorder)
     began = time.perf_counter()
     train(experiment, trainee, ThreadWorld(1).transport(0), recorder, keeper)
     return time.perf_counter() - began
@@ -71,7 +71,7 @@ def turn(trainee: Trainee, folder: Path, steps: int, *, checkpoint: bool) -> flo
 def cost(make: Callable[[], Workload], steps: int) -> dict[str, Any]:
     workload = dataclasses.replace(make(), test=None, schedule=None)
     experiment = Experiment(workload=workload.name, strategy=Single(), training=Training(steps=1))
-    trainee = build_trainee(experiment, workload, 0)
+    trainee = build_train_state(experiment, workload, 0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for checkpoint in (True, False):  # warm up
@@ -95,7 +95,7 @@ def cost(make: Callable[[], Workload], steps: int) -> dict[str, Any]:
     }
 
 
-def looking_seconds(trainee: Trainee) -> float:
+def looking_seconds(trainee: TrainState) -> float:
     """Of both looks at the gradients of a step, with caches that the model has emptied."""
     much, seconds = torch.ones(4_000_000), []
     for _ in range(100):

@@ -14,8 +14,8 @@ from typing import Any
 import harness
 import torch
 
+from minga.base.spec import describe, parse
 from minga.codecs import Codec, Stream
-from minga.spec import describe, parse
 from minga.workloads.models import SmallConvNet
 
 SPECS = [

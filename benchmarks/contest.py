@@ -20,7 +20,7 @@ from minga import Cluster, Experiment, Training, run
 from minga.errors import RunError
 from minga.launch.scripts import run_script
 from minga.measure.events import event_files, read_events
-from minga.network import Network
+from minga.runs.network import Network
 
 FOLDER = Path(__file__).parent
 SCRATCH = FOLDER.parent / "runs" / "benchmarks"

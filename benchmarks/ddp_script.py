@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 from minga import Workload
 from minga.data.batches import batches_in_order, fetch, length
 from minga.data.order import Order
-from minga.launch.meeting import join_meeting
+from minga.launch.rendezvous import join_meeting
 from minga.measure.interfaces import InterfaceMeter
 from minga.membership.interfaces import own_address_towards
-from minga.workload import load_workload
+from minga.runs.workload import load_workload
 
 CPU = torch.device("cpu")
 # Bytes of a bucket are allocated and buckets are formed again in the first steps, which say little about the rest.

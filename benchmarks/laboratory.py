@@ -13,7 +13,7 @@ import harness
 
 from minga import Cluster, Experiment, Training, run
 from minga.lab import Lab
-from minga.network import Network
+from minga.runs.network import Network
 
 REPETITIONS = 5
 HOSTS = 4

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import track
 
 from minga.comm.simulated import Carrier
-from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price
+from minga.runs.network import Network
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
 

@@ -26,14 +26,14 @@ import torch
 from minga import Experiment, Training, Workload
 from minga.comm.threads import ThreadWorld
 from minga.comm.traced import TracedTransport
-from minga.experiment import Measuring
 from minga.measure.events import Stepped
 from minga.measure.meter import Meter, Metering
 from minga.measure.recorder import Recorder
 from minga.measure.spans import NO_SPANS
+from minga.runs.experiment import Measuring
 from minga.strategies import Single
-from minga.train import train
-from minga.trainee import build_trainee
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 from minga.workloads.digits import digits
 
 REPETITIONS = 15
@@ -92,7 +92,7 @@ def repetition(make: Callable[[], Workload], steps: int) -> tuple[Seconds, Secon
     with tempfile.TemporaryDirectory() as folder:
         recorders = {"on": Recorder(Path(folder) / "events.jsonl"), "off": Recorder(None)}
         recorders["off"].spans = NO_SPANS
-        trainee = build_trainee(experiments["on"], workload, 0)
+        trainee = build_train_state(experiments["on"], workload, 0)
         for turn in range(TURNS):
             for name in ("on", "off") if turn % 2 else ("off", "on"):
                 recorder = recorders[name]

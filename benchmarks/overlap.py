@@ -16,7 +16,7 @@ import harness
 
 from minga import Cluster, Experiment, Training, run
 from minga.measure.events import event_files, read_events
-from minga.network import Network
+from minga.runs.network import Network
 
 WORKLOAD = f"{Path(__file__).parent / 'problems.py'}:small_convolutions"
 PARAMETER_BYTES = 421_642 * 4

@@ -21,7 +21,7 @@ from rich.progress import track
 from minga import Cluster, Experiment, Training, run
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
-from minga.plan.pilot import first_reach, fly
+from minga.plan.trial_run import first_reach, fly
 from minga.strategies import Strategy
 
 WORKLOAD = "CNN"

@@ -29,11 +29,11 @@ from rich.progress import track
 from minga import Cluster, Experiment, Training, run
 from minga.comm.probing import Links
 from minga.measure.events import event_files, read_events
-from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price
 from minga.plan.probed import cluster_of
+from minga.runs.network import Network
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import measure_profile
 from minga.strategies import Strategy

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from minga.comm.threads import ThreadWorld
-from minga.experiment import Experiment, Training
 from minga.measure.recorder import Recorder
+from minga.runs.experiment import Experiment, Training
+from minga.runs.workload import Workload
 from minga.strategies import Single
-from minga.train import train
-from minga.trainee import Trainee, build_trainee
-from minga.workload import Workload
+from minga.training.loop import train
+from minga.training.train_state import TrainState, build_train_state
 
 
-def trainee_of(workload: Workload, steps: int | None) -> tuple[Experiment, Trainee]:
+def trainee_of(workload: Workload, steps: int | None) -> tuple[Experiment, TrainState]:
     training = Training(steps=steps, epochs=None if steps else 1, evaluate_every=0)
     experiment = Experiment(workload=workload.name, strategy=Single(), training=training)
-    return experiment, build_trainee(experiment, workload, 0)
+    return experiment, build_train_state(experiment, workload, 0)
 
 
 def read_only(workload: Workload, steps: int | None) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga import Workload
+from minga.base.user_files import names_in_file
 from minga.data.directory import dataset_directory
 from minga.data.idx import read_idx
-from minga.user_files import names_in_file
 from minga.workloads import built_in
 
 

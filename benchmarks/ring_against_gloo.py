@@ -16,7 +16,7 @@ import torch
 from minga.comm import barrier
 from minga.comm.collectives import COLLECTIVES
 from minga.comm.torch_dist import TorchTransport
-from minga.launch.meeting import join_meeting
+from minga.launch.rendezvous import join_meeting
 
 MEGABYTES = [1, 5, 50]
 RANKS = [2, 4]

@@ -21,13 +21,13 @@ import harness
 from rich.console import Console
 from rich.progress import track
 
+from minga.base.spec import describe
 from minga.codecs import Half, PowerSGD
-from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price
+from minga.runs.network import Network
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
-from minga.spec import describe
 from minga.strategies import Strategy
 
 FIGURES = Path(__file__).parents[1] / "docs" / "results"

@@ -18,10 +18,10 @@ import harness
 import torch
 from torch import nn
 
-from minga.ledger import Ledger, Period
-from minga.replica import Replica
-from minga.servers.disk_ledger import DiskLedger
-from minga.shard import Push, Shard, Update
+from minga.model.replica import Replica
+from minga.model.shard import Push, Shard, Update
+from minga.model.update_log import Period, UpdateLog
+from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 
 SIZES = {"10 K": (100, 100), "420 K": (600, 700), "4.2 M": (2048, 2048)}
 UPDATES = 40
@@ -39,7 +39,7 @@ def make_shard(size: tuple[int, int]) -> Shard:
 class Contestant:
     """A server that applies updates."""
 
-    def __init__(self, size: tuple[int, int], ledger: Ledger) -> None:
+    def __init__(self, size: tuple[int, int], ledger: UpdateLog) -> None:
         self.ledger = ledger
         self.shard = make_shard(size)
         self._number = 0
@@ -60,15 +60,15 @@ class Contestant:
 
 
 def measure(name: str, size: tuple[int, int], folder: Path) -> dict[str, Any]:
-    without = Contestant(size, Ledger())
-    logged = DiskLedger(folder / name)
+    without = Contestant(size, UpdateLog())
+    logged = DiskUpdateLog(folder / name)
     with_log = Contestant(size, logged)
     seconds = harness.alternate({"without": without.run, "with": with_log.run}, REPETITIONS, quiet=True)
     costs = logged.costs()
     logged.close()
     nbytes = sum(path.stat().st_size for path in (folder / name).iterdir())
     began = time.perf_counter()
-    assert DiskLedger(folder / name).restore(make_shard(size))
+    assert DiskUpdateLog(folder / name).restore(make_shard(size))
     restoring = time.perf_counter() - began
     added = [a - b for a, b in zip(seconds["with"], seconds["without"], strict=True)]
     return {

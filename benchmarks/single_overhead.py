@@ -20,8 +20,8 @@ from minga.comm.threads import ThreadWorld
 from minga.comm.traced import TracedTransport
 from minga.measure.recorder import Recorder
 from minga.strategies import Single
-from minga.train import train
-from minga.trainee import build_trainee
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 
 REPETITIONS = 25
 
@@ -33,7 +33,7 @@ def minga_loop(name: str) -> float:
     experiment = Experiment(workload=name, strategy=Single(), training=Training(steps=steps))
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder) / "events.jsonl")
-        trainee = build_trainee(experiment, workload, 0, recorder.spans)
+        trainee = build_train_state(experiment, workload, 0, recorder.spans)
         spans = recorder.spans
         comm = TracedTransport(ThreadWorld(1).transport(0), recorder.traffic, waiting=lambda: spans.span("wait"))
         began = time.perf_counter()

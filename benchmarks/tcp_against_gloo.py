@@ -15,9 +15,9 @@ import torch
 
 from minga.comm import Transport, barrier
 from minga.comm.collectives import COLLECTIVES
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.torch_dist import TorchTransport
-from minga.launch.meeting import join_meeting
+from minga.launch.rendezvous import join_meeting
 from minga.membership.generation import Generation, MemberInfo
 
 RANKS = [2, 4]
@@ -27,7 +27,7 @@ REPETITIONS = {"round trip of 1 kB": 300, "message of 1 MB": 100, "all-reduce of
 TRIPS = 20
 
 
-def meet(store: Any, rank: int, ranks: int, door: DataDoor) -> Generation:
+def meet(store: Any, rank: int, ranks: int, door: DataListener) -> Generation:
     """All ranks' doors, told through the store."""
     store.set(f"benchmark/{rank}", str(door.port))  # gloo has its own doors in this store
     members = [
@@ -55,7 +55,7 @@ def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]
     store = join_meeting("127.0.0.1", arguments["port"], "minga", 60)
     gloo = TorchTransport(store, rank=rank, size=ranks, address="127.0.0.1")
     results = {}
-    with DataDoor("127.0.0.1") as door:
+    with DataListener("127.0.0.1") as door:
         tcp = TcpTransport(meet(store, rank, ranks, door), rank, door)
 
         def timed(comm: Transport, action: Callable[[Transport], None], times: int = 1) -> float:

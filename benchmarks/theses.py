@@ -28,9 +28,9 @@ from torch.utils.data import TensorDataset
 
 from minga import Summary
 from minga.errors import MingaError
-from minga.evaluate import Bleu
-from minga.experiment import load
-from minga.workload import load_workload
+from minga.metrics import Bleu
+from minga.runs.experiment import load
+from minga.runs.workload import load_workload
 from minga.workloads.captions.speaking import Speaker
 
 RECIPES = Path(__file__).parent / "recipes.py"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from minga import Cluster, Experiment, Summary, Training, run
-from minga.network import Network
+from minga.runs.network import Network
 
 Row = dict[str, Any]
 

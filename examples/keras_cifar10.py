@@ -12,11 +12,11 @@ stripes of ten directions, which a narrow network of the same layers learns in a
 
 from pathlib import Path
 
-import keras
 import numpy
-from keras import layers
 
+import keras
 import minga.keras
+from keras import layers
 from minga.data.directory import data_directory
 
 TRAINING_FILES = [f"data_batch_{number}.bin" for number in range(1, 6)]

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from minga.base.user_files import load_from_file
 from minga.strategies import Strategy
 from minga.testing import DeterministicStrategyConformance
-from minga.user_files import load_from_file
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

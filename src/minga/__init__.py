@@ -9,24 +9,26 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minga._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from minga.clipping import clipped
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
     from minga.data.prepared.dataset import PreparedDataset
-    from minga.evaluate import Metric
-    from minga.experiment import Cluster, Experiment, Training
     from minga.launch.functions import Launched, launch
-    from minga.layout import Bucket
-    from minga.own_loop import OwnLoop, join
-    from minga.replica import Replica
+    from minga.launch.runner import run
+    from minga.metrics import Metric
+    from minga.model.clipping import clipped
+    from minga.model.layout import Bucket
+    from minga.model.replica import Replica
     from minga.report.inline import show
     from minga.report.notebook_view import live_view
     from minga.report.summary import Summary
-    from minga.runner import run
+    from minga.runs.experiment import Cluster, Experiment, Training
+    from minga.runs.workload import FurtherTest, Workload
     from minga.strategies import Strategy
     from minga.study import Study, load_study, run_study
-    from minga.workload import FurtherTest, Workload
+    from minga.training.own_loop import OwnLoop, join
 
 __all__ = [
     "Bucket",
@@ -57,36 +59,35 @@ __all__ = [
     "run_study",
     "show",
 ]
-__version__ = "0.1.0"
 
 # Where each name lives. They are imported when they are used: `minga --help` should not wait for torch, and
 # `minga doctor` must be able to say that torch is missing.
 _HOMES = {
-    "Bucket": "minga.layout",
-    "Cluster": "minga.experiment",
+    "Bucket": "minga.model.layout",
+    "Cluster": "minga.runs.experiment",
     "Codec": "minga.codecs",
-    "Experiment": "minga.experiment",
-    "FurtherTest": "minga.workload",
+    "Experiment": "minga.runs.experiment",
+    "FurtherTest": "minga.runs.workload",
     "Launched": "minga.launch.functions",
-    "Metric": "minga.evaluate",
-    "OwnLoop": "minga.own_loop",
+    "Metric": "minga.metrics",
+    "OwnLoop": "minga.training.own_loop",
     "PreparedDataset": "minga.data.prepared.dataset",
-    "Replica": "minga.replica",
+    "Replica": "minga.model.replica",
     "Strategy": "minga.strategies",
     "Study": "minga.study",
     "Summary": "minga.report.summary",
-    "Training": "minga.experiment",
+    "Training": "minga.runs.experiment",
     "Transport": "minga.comm",
-    "Workload": "minga.workload",
+    "Workload": "minga.runs.workload",
     "all_reduce_mean": "minga.comm",
     "all_reduce_sum": "minga.comm",
     "broadcast": "minga.comm",
-    "clipped": "minga.clipping",
-    "join": "minga.own_loop",
+    "clipped": "minga.model.clipping",
+    "join": "minga.training.own_loop",
     "launch": "minga.launch.functions",
     "live_view": "minga.report.notebook_view",
     "load_study": "minga.study",
-    "run": "minga.runner",
+    "run": "minga.launch.runner",
     "run_study": "minga.study",
     "show": "minga.report.inline",
 }

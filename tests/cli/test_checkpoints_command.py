@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from minga.checkpoints.state import FORMAT, TrainingState
-from minga.checkpoints.writer import Part, write_part
-from minga.experiment import Experiment
+from minga.runs.experiment import Experiment
+from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.writer import Part, write_part
 
 Minga = Callable[..., Any]
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
             "ranks": 1,
             "order": {"epoch": 0, "offset": 0, "samples": 1},
         }
-        state = TrainingState({"parameters": torch.zeros(100)}, facts)
+        state = Snapshot({"parameters": torch.zeros(100)}, facts)
         metric = None if value is None else "accuracy"
         write_part(directory, Part(f"step-{step:08d}", state, metric=metric, value=value))
     (directory / "checkpoints" / "step-00000030" / "rank-0.safetensors").write_bytes(b"cut")

@@ -18,10 +18,10 @@ from minga.comm.simulated import Change
 from minga.errors import ConfigError
 from minga.report.dataset.reading import read_run
 from minga.report.follow import Follower
+from minga.runs.workload import load_workload
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.testing.profiles import profile_of
-from minga.workload import load_workload
 
 Minga = Callable[..., Any]
 

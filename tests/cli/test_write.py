@@ -11,7 +11,7 @@ import torch
 import minga
 from minga.cli.main import application
 from minga.errors import ConfigError, RunError
-from minga.trained import load_trained
+from minga.training.trained import load_trained
 from minga.workloads.models import SmallTransformer
 from minga.workloads.text import continued
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from minga.base.user_files import load_from_file
 from minga.codecs import CODECS
 from minga.testing import FeedbackCodecConformance
-from minga.user_files import load_from_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "codecs.md").read_text()

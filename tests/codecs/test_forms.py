@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from minga.base.config import FieldError
+from minga.base.spec import parse
 from minga.codecs import Codec, Int8, PowerSGD, RandomK, Sign, Stream, TopK
-from minga.config import FieldError
-from minga.spec import parse
 from minga.testing.codecs import assert_right_in_the_mean
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from minga import Cluster, Experiment, Training
 from minga.codecs import Stream, TopK
 from minga.errors import WorkloadError
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.testing import train_in_threads
 from minga.testing.problems import blobs
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from minga.comm.tcp import DataDoor, TcpTransport, Tls
+from minga.comm.tcp import DataListener, TcpTransport, Tls
 from minga.comm.tcp.greeting import greet
 from minga.comm.tcp.line import READ, Line
 from minga.errors import PeerLost
@@ -25,7 +25,7 @@ from minga.testing import generation_of
 def members(size: int = 2, *, timeout_seconds: float = 20.0, tls: Tls | None = None) -> Iterator[list[TcpTransport]]:
     """All ranks of a generation in this process, connected."""
     with contextlib.ExitStack() as stack:
-        doors = [stack.enter_context(DataDoor(tls=tls)) for _ in range(size)]
+        doors = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
         generation = generation_of(doors)
         comms = [TcpTransport(generation, rank, door, timeout_seconds) for rank, door in enumerate(doors)]
         try:
@@ -49,7 +49,7 @@ def beside_child(
     child.start()  # before there is any socket here that it would hold open too
     assert child.pid is not None
     try:
-        with DataDoor() as door:
+        with DataListener() as door:
             port = ours.recv()
             infos = [(door.address, door.port), ("127.0.0.1", port)]
             generation = Generation(
@@ -76,7 +76,7 @@ def beside_child(
 
 
 def _child(pipe: Connection, body: Callable[[TcpTransport], None]) -> None:
-    door = DataDoor()
+    door = DataListener()
     pipe.send(door.port)
     comm = TcpTransport(Generation.from_dict(pipe.recv()), 1, door)
     comm.wait_until_connected()
@@ -91,7 +91,7 @@ def seconds_to_fail(action: Callable[[], object], match: str) -> float:
     return time.monotonic()
 
 
-def call_in(door: DataDoor, generation: Generation, *, caller: int = 1, called: int = 0, channel: int = 0) -> Line:
+def call_in(door: DataListener, generation: Generation, *, caller: int = 1, called: int = 0, channel: int = 0) -> Line:
     """A greeting made by hand: the line of a peer that knows the secret and may say anything."""
     line = Line(socket.create_connection((door.address, door.port)))
     deadline = time.monotonic() + 5

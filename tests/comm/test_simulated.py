@@ -13,7 +13,7 @@ from minga.comm.collectives import COLLECTIVES, barrier
 from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.transport import Transport
 from minga.errors import Deadlock, PeerLost
-from minga.network import Link, LinkOverride, Network
+from minga.runs.network import Link, LinkOverride, Network
 from minga.simulate.wiring import wires_of
 from minga.testing.transports import TransportConformance
 

@@ -10,7 +10,7 @@ import torch
 
 from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.transport import Transport
-from minga.network import Link, Network
+from minga.runs.network import Link, Network
 from minga.simulate.wiring import wires_of
 
 OPEN = Carrier(initial_window=1 << 30)

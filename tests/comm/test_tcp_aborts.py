@@ -12,7 +12,7 @@ import pytest
 import torch
 from tcp_members import beside_child, members, seconds_to_fail
 
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout
 from minga.membership.generation import Generation, MemberInfo
@@ -132,7 +132,7 @@ def test_nothing_is_written_after_a_wait_has_raised() -> None:
 
 
 def test_giving_up_ends_waiting_for_members_that_do_not_come() -> None:
-    with DataDoor() as door, DataDoor() as nobody:
+    with DataListener() as door, DataListener() as nobody:
         comm = TcpTransport(generation_of([door, nobody]), 0, door)
         threading.Timer(0.1, lambda: comm.abort("somebody else is gone")).start()
         began = time.monotonic()
@@ -142,7 +142,7 @@ def test_giving_up_ends_waiting_for_members_that_do_not_come() -> None:
 
 
 def test_a_call_that_nobody_answers_ends_too() -> None:
-    with DataDoor() as silent, DataDoor() as door:
+    with DataListener() as silent, DataListener() as door:
         generation = generation_of([silent, door])
         comm = TcpTransport(generation, 1, door, timeout_seconds=0.3)
         assert seconds_to_fail(lambda: comm.receive(torch.empty(1), 0), "rank 0") > 0
@@ -151,9 +151,9 @@ def test_a_call_that_nobody_answers_ends_too() -> None:
 
 
 def test_where_nobody_listens_a_call_fails_at_once() -> None:
-    with DataDoor() as gone:
+    with DataListener() as gone:
         address, port = gone.address, gone.port
-    with DataDoor() as door:
+    with DataListener() as door:
         infos = [
             MemberInfo(id=str(each), incarnation="00000000", address=address, port=each) for each in (port, door.port)
         ]
@@ -164,7 +164,7 @@ def test_where_nobody_listens_a_call_fails_at_once() -> None:
 
 
 def test_the_next_generation_is_formed_in_the_same_process_with_the_same_door() -> None:
-    with DataDoor() as first, DataDoor() as second:
+    with DataListener() as first, DataListener() as second:
         for number in range(1, 8):
             generation = generation_of([first, second], number)
             zero, one = (TcpTransport(generation, rank, door) for rank, door in enumerate((first, second)))

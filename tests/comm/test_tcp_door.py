@@ -16,7 +16,7 @@ import pytest
 import torch
 from tcp_members import call_in, members, seconds_to_fail
 
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.tcp.greeting import Dropped, Hello
 from minga.errors import PeerLost, PortBusy
 from minga.membership.generation import Generation
@@ -26,13 +26,13 @@ HELLO_BYTES, PROOF_BYTES, REPLY_BYTES = len(Hello(0, 0, 0, 0, b"").pack()), 32, 
 STALE, WRONG, UNWANTED = 1, 2, 3
 
 
-def alone(door: DataDoor, number: int = 1) -> tuple[Generation, TcpTransport]:
+def alone(door: DataListener, number: int = 1) -> tuple[Generation, TcpTransport]:
     """Rank 0 of two, whose other one is played by the test."""
     generation = generation_of([door, door], number)
     return generation, TcpTransport(generation, 0, door, timeout_seconds=5.0)
 
 
-def connect(door: DataDoor) -> socket.socket:
+def connect(door: DataListener) -> socket.socket:
     return socket.create_connection((door.address, door.port), timeout=5)
 
 
@@ -47,7 +47,7 @@ def lines(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def between(door: DataDoor) -> Iterator[tuple[DataDoor, list[bytes]]]:
+def between(door: DataListener) -> Iterator[tuple[DataListener, list[bytes]]]:
     """Somebody on the way to a door who writes down what callers say; one call only."""
     said: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ def between(door: DataDoor) -> Iterator[tuple[DataDoor, list[bytes]]]:
 
     thread = threading.Thread(target=relay)
     thread.start()
-    seen = object.__new__(DataDoor)
+    seen = object.__new__(DataListener)
     seen.address, seen.port = "127.0.0.1", listener.getsockname()[1]
     yield seen, said
     thread.join(5)
@@ -77,15 +77,15 @@ def between(door: DataDoor) -> Iterator[tuple[DataDoor, list[bytes]]]:
 
 
 def test_it_listens_on_one_address_only() -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         listening = [each.laddr for each in psutil.Process().net_connections("tcp") if each.status == "LISTEN"]
         assert [tuple(address) for address in listening if address.port == door.port] == [("127.0.0.1", door.port)]
     with pytest.raises(PortBusy, match=r"192\.0\.2\.1"):
-        DataDoor("192.0.2.1")
+        DataListener("192.0.2.1")
 
 
 def test_a_wrong_secret_is_refused_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with DataDoor() as door, DataDoor() as other:
+    with DataListener() as door, DataListener() as other:
         right = generation_of([door, other])
         wrong = dataclasses.replace(right, secret="ab" * 32)
         zero, one = TcpTransport(right, 0, door), TcpTransport(wrong, 1, other)
@@ -101,7 +101,7 @@ def test_a_wrong_secret_is_refused_with_one_line(caplog: pytest.LogCaptureFixtur
 
 def test_a_door_that_does_not_know_the_secret_gets_nothing_sent() -> None:
     """Somebody listens at the port of a member that is gone, and repeats what its door once said."""
-    with DataDoor() as door, DataDoor() as other:
+    with DataListener() as door, DataListener() as other:
         generation, comm = alone(door)
         with between(door) as (seen, said):
             call_in(seen, generation).close()
@@ -132,7 +132,7 @@ def test_a_door_that_does_not_know_the_secret_gets_nothing_sent() -> None:
 
 
 def test_what_was_said_once_can_not_be_said_again(caplog: pytest.LogCaptureFixture) -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         generation, comm = alone(door)
         with between(door) as (seen, said):
             call_in(seen, generation).close()
@@ -148,7 +148,7 @@ def test_what_was_said_once_can_not_be_said_again(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_door_s_own_proof_does_not_open_it() -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         generation, comm = alone(door)
         with between(door) as (seen, said):
             call_in(seen, generation).close()
@@ -176,7 +176,7 @@ def test_a_second_connection_of_the_same_rank_is_refused(caplog: pytest.LogCaptu
 
 
 def test_who_comes_early_for_a_later_generation_waits_and_the_current_one_goes_on() -> None:
-    with DataDoor() as first, DataDoor() as second:
+    with DataListener() as first, DataListener() as second:
         now, later = generation_of([first, second], 4), generation_of([first, second], 7)
         zero, one = TcpTransport(now, 0, first), TcpTransport(now, 1, second)
         zero.wait_until_connected()
@@ -199,7 +199,7 @@ def test_who_comes_early_for_a_later_generation_waits_and_the_current_one_goes_o
 
 
 def test_an_earlier_generation_is_refused() -> None:
-    with DataDoor() as first, DataDoor() as second:
+    with DataListener() as first, DataListener() as second:
         old, new = generation_of([first, second], 4), generation_of([first, second], 5)
         zero = TcpTransport(new, 0, first)
         stale = TcpTransport(old, 1, second)
@@ -215,7 +215,7 @@ def test_an_earlier_generation_is_refused() -> None:
 
 
 def test_garbage_is_dropped_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         for content in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3, b"\xff" * 5000, b"\x16\x03\x01" + bytes(200)):
             with connect(door) as visitor, contextlib.suppress(ConnectionResetError):
                 visitor.sendall(content)
@@ -224,7 +224,7 @@ def test_garbage_is_dropped_with_a_line(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_slow_greeting_is_dropped_after_two_seconds_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         generation, comm = alone(door)
         began = time.monotonic()
         with connect(door) as slow:
@@ -250,7 +250,7 @@ def test_a_slow_greeting_is_dropped_after_two_seconds_and_holds_up_nobody(caplog
 
 def test_a_flood_of_half_open_greetings_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "minga.comm.tcp")
-    with DataDoor() as door, contextlib.ExitStack() as stack:
+    with DataListener() as door, contextlib.ExitStack() as stack:
         generation, comm = alone(door)
         flood = [stack.enter_context(connect(door)) for _ in range(200)]
         for visitor in flood[::2]:
@@ -270,7 +270,7 @@ def test_a_flood_of_half_open_greetings_holds_up_nobody(caplog: pytest.LogCaptur
 
 
 def test_a_flood_of_early_ones_can_not_keep_a_generation_from_forming() -> None:
-    with DataDoor() as first, DataDoor() as second, contextlib.ExitStack() as stack:
+    with DataListener() as first, DataListener() as second, contextlib.ExitStack() as stack:
         for number in range(400):
             visitor = stack.enter_context(connect(first))
             visitor.sendall(Hello(1000 + number, 1, 0, 0, bytes(32)).pack())
@@ -286,7 +286,7 @@ def test_a_flood_of_early_ones_can_not_keep_a_generation_from_forming() -> None:
 
 
 def test_two_ranks_of_one_process_share_a_door() -> None:
-    with DataDoor() as shared, DataDoor() as other:
+    with DataListener() as shared, DataListener() as other:
         generation = generation_of([shared, other, shared])
         comms = [TcpTransport(generation, rank, door) for rank, door in enumerate((shared, other, shared))]
         for comm in comms:

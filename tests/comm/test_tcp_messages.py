@@ -12,7 +12,7 @@ import pytest
 import torch
 from tcp_members import call_in, members
 
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, HEADER, MESSAGE, PERMIT, SHORT_BYTES, WINDOW_BYTES
 from minga.comm.tcp.line import Line
 from minga.comm.transport import Transport
@@ -26,7 +26,7 @@ GATHERING = 2
 @contextlib.contextmanager
 def beside_anybody(channel: int = 0) -> Iterator[tuple[TcpTransport, Callable[[bytes], None]]]:
     """Rank 0, and what a rank 1 says that knows the secret and nothing else."""
-    with DataDoor() as door:
+    with DataListener() as door:
         generation = generation_of([door, door])
         comm = TcpTransport(generation, 0, door, timeout_seconds=5.0)
         lines = [call_in(door, generation), call_in(door, generation, channel=channel) if channel else None]
@@ -277,7 +277,7 @@ def test_nobody_is_woken_for_each_packet(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_long_message_over_a_slow_link_is_not_given_up_while_it_comes_forward() -> None:
-    with DataDoor() as door:
+    with DataListener() as door:
         generation = generation_of([door, door])
         comm = TcpTransport(generation, 0, door, timeout_seconds=0.4)
         first, line = call_in(door, generation), call_in(door, generation, channel=GATHERING)

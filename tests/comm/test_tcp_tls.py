@@ -14,7 +14,7 @@ import pytest
 import torch
 from tcp_members import seconds_to_fail
 
-from minga.comm.tcp import DataDoor, TcpTransport, Tls
+from minga.comm.tcp import DataListener, TcpTransport, Tls
 from minga.comm.transport import Transport
 from minga.testing import TransportConformance, generation_of, run_tcp_threads
 
@@ -54,7 +54,7 @@ def test_a_foreign_certificate_is_refused_by_both_sides(
     tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     foreign = make_tls(tmp_path)
-    with DataDoor(tls=tls) as door, DataDoor(tls=foreign) as other, DataDoor() as plain:
+    with DataListener(tls=tls) as door, DataListener(tls=foreign) as other, DataListener() as plain:
         for visitor in (other, plain):
             generation = generation_of([door, visitor])
             zero = TcpTransport(generation, 0, door)

@@ -17,9 +17,9 @@ from minga.data.fingerprint import fingerprint
 from minga.data.order import Order, Stretch, left_out
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
-from minga.experiment import Experiment, Training
+from minga.runs.experiment import Experiment, Training
 from minga.testing.problems import blobs, streamed_blobs
-from minga.trainee import build_trainee
+from minga.training.train_state import build_train_state
 
 
 class Numbers(IterableDataset[int]):
@@ -207,7 +207,7 @@ def test_evaluation_looks_at_each_sample_once_whatever_the_number_of_ranks() -> 
 def test_evaluation_on_a_stream_finds_the_same() -> None:
     experiment = Experiment(workload="blobs")
     found = [
-        run_threads(ranks, build_trainee(experiment, workload, 0).evaluate)[0].numbers
+        run_threads(ranks, build_train_state(experiment, workload, 0).evaluate)[0].numbers
         for workload, ranks in ((blobs(), 1), (streamed_blobs(), 1), (streamed_blobs(), 3))
     ]
     assert found[1] == pytest.approx(found[0], rel=1e-6)
@@ -230,8 +230,8 @@ def test_a_length_is_an_epoch_also_where_the_stream_never_ends() -> None:
 def test_a_schedule_needs_to_know_how_far_training_has_come() -> None:
     workload = dataclasses.replace(streamed_blobs(), schedule=lambda progress: 1 - progress)
     with pytest.raises(WorkloadError, match="give the stream a __len__, or train with --steps"):
-        build_trainee(Experiment(workload="blobs"), workload, 0)
-    build_trainee(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
+        build_train_state(Experiment(workload="blobs"), workload, 0)
+    build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
 
 
 # --- what a stream must keep to ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from minga.lab.cpu_shares import CpuShares, groups_named
 from minga.lab.laboratory import Lab
-from minga.network import Network
+from minga.runs.network import Network
 
 
 def tree(root: Path, version: int) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from minga.errors import ConfigError
 from minga.lab import Lab, registry
 from minga.lab.laboratory import cut_hosts, mend_hosts
-from minga.network import Network
+from minga.runs.network import Network
 
 pytestmark = pytest.mark.usefixtures("no_lab_left")
 

@@ -18,7 +18,7 @@ from minga.errors import ConfigError, LabError
 from minga.lab import Lab, Measured, registry
 from minga.lab.cables import tbf_rate
 from minga.lab.cpu_shares import groups_named
-from minga.network import Link, LinkOverride, Network
+from minga.runs.network import Link, LinkOverride, Network
 
 pytestmark = pytest.mark.usefixtures("no_lab_left")
 
@@ -171,7 +171,7 @@ def test_nothing_is_left_when_the_owner_is_ended(how: signal.Signals) -> None:
     code = (
         "import subprocess, sys, time\n"
         "from minga.lab import Lab\n"
-        "from minga.network import Network\n"
+        "from minga.runs.network import Network\n"
         "with Lab(Network(bandwidth=10e6, delay=0.001), 2, cpu=(0.5,)) as lab:\n"
         "    print(lab.name, flush=True)\n"
         "    time.sleep(60)"
@@ -190,7 +190,7 @@ def test_a_child_of_the_owner_does_not_keep_the_lab_alive() -> None:
     code = (
         "import os, time\n"
         "from minga.lab import Lab\n"
-        "from minga.network import Network\n"
+        "from minga.runs.network import Network\n"
         "with Lab(Network(), 1) as lab:\n"
         "    child = os.fork()\n"
         "    if child: print(lab.name, child, flush=True)\n"
@@ -211,7 +211,7 @@ def test_a_child_of_the_owner_does_not_keep_the_lab_alive() -> None:
 def test_ctrl_c_does_not_wait_for_a_measurement() -> None:
     code = (
         "from minga.lab import Lab\n"
-        "from minga.network import Network\n"
+        "from minga.runs.network import Network\n"
         "with Lab(Network(delay=0.5), 1) as lab:\n"
         "    print(lab.name, flush=True)\n"
         "    lab.measure()"
@@ -256,7 +256,7 @@ def test_an_ordinary_user_finds_its_labs() -> None:
     code = (
         "from minga.lab import Lab, registry\n"
         "from minga.lab.rights import check_rights\n"
-        "from minga.network import Network\n"
+        "from minga.runs.network import Network\n"
         "assert check_rights()\n"
         "with Lab(Network(bandwidth=10e6), 1) as lab:\n"
         "    print(lab.name in [record.name for record in registry.records() if record.alive])\n"
@@ -280,7 +280,7 @@ def test_leftovers_of_a_lab_whose_every_process_was_killed_are_found_and_removed
     code = (
         "import os, time\n"
         "from minga.lab import Lab, registry\n"
-        "from minga.network import Network\n"
+        "from minga.runs.network import Network\n"
         "with Lab(Network(), 1, cpu=(0.5,)) as lab:\n"
         "    record = next(each for each in registry.records() if each.name == lab.name)\n"
         "    print(lab.name, record.keeper, flush=True)\n"

@@ -12,7 +12,7 @@ from minga.errors import RankFailed, RunError
 from minga.launch.local import see_through
 from minga.launch.processes import Job, processes
 from minga.launch.rank import LEFT_BEHIND
-from minga.launch.revival import Revival
+from minga.launch.restarts import Restarts
 
 
 def end(arguments: Mapping[str, Any]) -> int:
@@ -27,7 +27,7 @@ def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
         for name, code in zip(names, codes, strict=True)
     ]
     with processes(jobs, tmp_path / "guard.log") as started:
-        see_through(started, tmp_path, lambda: None, revival=Revival([], names, fewest=fewest))
+        see_through(started, tmp_path, lambda: None, revival=Restarts([], names, fewest=fewest))
 
 
 def test_who_is_left_behind_does_not_fail_a_run_that_others_finish(

@@ -11,15 +11,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from minga import Experiment, Training
-from minga.launch.elastic import facts_of
+from minga.membership.session import facts_of
+from minga.runs.workload import Workload
 from minga.testing.problems import blobs
-from minga.trainee import build_trainee
-from minga.workload import Workload
+from minga.training.train_state import build_train_state
 
 
 def facts(workload: Workload, reference: str = "blobs", **training: int) -> dict[str, str]:
     experiment = Experiment(workload=reference, strategy="ring", training=Training(**training))  # type: ignore[arg-type]
-    return facts_of(experiment, build_trainee(experiment, workload, 0))
+    return facts_of(experiment, build_train_state(experiment, workload, 0))
 
 
 def other_data(workload: Workload) -> Workload:

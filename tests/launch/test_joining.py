@@ -27,8 +27,8 @@ from minga import Cluster, Experiment, Training, run
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
 from minga.launch.joining import join_run
 from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
-from minga.run_directory import save_model
-from minga.workload import load_workload
+from minga.runs.directory import save_model
+from minga.runs.workload import load_workload
 
 
 def test_two_machines_train_one_model_and_listen_nowhere_else(tmp_path: Path) -> None:

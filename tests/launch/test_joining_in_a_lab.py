@@ -19,7 +19,7 @@ import pytest
 from several_machines import digests, last_json, until
 
 from minga.lab import Lab
-from minga.network import Network
+from minga.runs.network import Network
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("labs_possible")]
 

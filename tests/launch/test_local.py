@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import PortBusy, RankFailed, WorkloadError
-from minga.experiment import load
+from minga.runs.experiment import load
 
 _PAIRS = "gossip:algorithm=asynchronous"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from several_machines import Host, digests, events, step_of, until
 
-from minga.comm.tcp import DataDoor
+from minga.comm.tcp import DataListener
 from minga.errors import PeerTimeout, Refused
 from minga.membership.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
@@ -27,7 +27,7 @@ def test_who_never_connects_is_out_within_seconds_and_let_in_again_ever_later(tm
         info = MemberInfo(id="behind-a-wall", incarnation=new_incarnation(), address="127.0.0.1", port=door.port)
         return Member(*host.address, host.listening.token, info, facts=facts, run=run.name)
 
-    with DataDoor("127.0.0.1") as door:  # it is there, but nothing is ever sent or answered
+    with DataListener("127.0.0.1") as door:  # it is there, but nothing is ever sent or answered
         member = come()
         generation = member.join(30)
         with pytest.raises(Refused, match=r"behind-a-wall makes no progress.*no connection within 5 s"):

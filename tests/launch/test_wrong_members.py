@@ -12,16 +12,16 @@ from several_machines import Host, digests, events, step_of, until
 from torch import nn
 
 from minga import Experiment, Training
-from minga.checkpoints.state import take
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost, Refused
 from minga.membership.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
+from minga.runs.workload import Workload
 from minga.strategies import AllReduce
 from minga.testing.problems import blobs, sgd_with_momentum
-from minga.trainee import build_trainee
-from minga.workload import Workload
+from minga.training.checkpoints.snapshot import take
+from minga.training.train_state import build_train_state
 
 pytestmark = pytest.mark.chaos
 
@@ -32,7 +32,7 @@ def state_of(change: Callable[[nn.Module], nn.Module]) -> bytes:
 
     workload: Workload = blobs(optimizer=sgd_with_momentum)
     workload = dataclasses.replace(workload, model=lambda: change(blobs().model()))
-    trainee = build_trainee(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
+    trainee = build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
     comm = ThreadWorld(1).transport(0)
     AllReduce().start(trainee.replica, comm)
     return take(trainee, AllReduce(), comm, shared_only=True).to_bytes()
@@ -41,7 +41,7 @@ def state_of(change: Callable[[nn.Module], nn.Module]) -> bytes:
 def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
     """Join as one that is far ahead of all others, and hand them this state; the coordinator's last word."""
     facts = json.loads((run / "coordinator.json").read_text())["roster"]["facts"]
-    with DataDoor("127.0.0.1") as door:
+    with DataListener("127.0.0.1") as door:
         info = MemberInfo(id=id, incarnation=new_incarnation(), address="127.0.0.1", port=door.port)
         member = Member(*host.address, host.listening.token, info, facts=facts, run=run.name)
         try:

@@ -12,15 +12,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from minga import Cluster, Experiment, Training, Workload, run
+from minga.base.config import FieldError
 from minga.codecs import PowerSGD, TopK
 from minga.comm.simulated import Carrier, Change
-from minga.config import FieldError
 from minga.errors import ProtocolError
-from minga.memory import Memory
-from minga.network import Network
+from minga.model.memory import Memory
 from minga.plan.auto import Auto
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, plan
+from minga.runs.network import Network
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from minga.config import FieldError
+from minga.base.config import FieldError
+from minga.base.spec import describe
 from minga.errors import ConfigError, DivergedError
-from minga.network import Link, LinkOverride, Network
 from minga.plan.candidates import Candidate, candidates_for
 from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
-from minga.plan.pilot import Reached, pilot_runs
 from minga.plan.planner import plan
 from minga.plan.pricing import price
 from minga.plan.ring_order import most_central_first, nearest_neighbours
+from minga.plan.trial_run import Reached, pilot_runs
+from minga.runs.network import Link, LinkOverride, Network
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
 from minga.simulate.profiling import USUAL_CODECS
-from minga.spec import describe
 from minga.strategies import Strategy
 
 # 0.4 million parameters, 20 ms for a batch of 64: about the CNN of the benchmarks.
@@ -243,7 +243,7 @@ def test_who_diverges_on_a_pilot_does_not_end_the_plan(monkeypatch: pytest.Monke
             raise DivergedError("its loss is no number")
         return Reached(3.0, 1.0, 0.9)
 
-    monkeypatch.setattr("minga.plan.pilot.fly", fly)
+    monkeypatch.setattr("minga.plan.trial_run.fly", fly)
     found = plan(PROFILE, cluster(), candidates=[candidate("single", nodes=1), candidate("ring")])
     flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
     assert [(each.candidate.name, reached.problem) for each, reached in flown] == [
@@ -286,7 +286,7 @@ def test_pilots_are_ranked_by_what_is_minimised(monkeypatch: pytest.MonkeyPatch,
     def fly(candidate: Candidate, *_: object, **__: object) -> Reached:
         return Reached(seconds[candidate.name], 2.0, 0.9)
 
-    monkeypatch.setattr("minga.plan.pilot.fly", fly)
+    monkeypatch.setattr("minga.plan.trial_run.fly", fly)
     options = [candidate("ring"), candidate("single", nodes=1)]
     found = plan(PROFILE, cluster(bandwidth="1gbit"), goal=goal, candidates=options)  # type: ignore[arg-type]
     flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)

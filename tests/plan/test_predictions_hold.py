@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from minga.comm.probing import Links
-from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import price
 from minga.plan.probed import cluster_of
+from minga.runs.network import Network
 from minga.simulate.profile import load_profile
 from minga.strategies import Strategy
 

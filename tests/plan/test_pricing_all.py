@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from minga.network import Network
 from minga.plan import pricing_all
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price
 from minga.plan.pricing_all import price_all
+from minga.runs.network import Network
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
 

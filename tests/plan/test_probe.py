@@ -9,8 +9,8 @@ import pytest
 from minga.comm.probing import Links, probe
 from minga.comm.simulated import Carrier, SimulatedTransport, SimulatedWorld
 from minga.comm.threads import run_threads
-from minga.network import LinkOverride, Network
 from minga.plan.probed import cluster_of, to_toml
+from minga.runs.network import LinkOverride, Network
 from minga.simulate.wiring import wires_of
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from minga.network import Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.pricing import Price, price
 from minga.plan.uncertainty import REACHED_ERROR, STEP_ERROR, between, reached_between, step_between, waiting_between
+from minga.runs.network import Network
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minga.comm.simulated import SimulatedTransport, SimulatedWorld
-from minga.network import Network
 from minga.plan.watch import Watch
+from minga.runs.network import Network
 from minga.simulate.wiring import wires_of
 
 

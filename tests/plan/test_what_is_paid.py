@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from minga.network import LinkOverride, Network
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
-from minga.plan.pilot import first_reach
 from minga.plan.planner import plan
 from minga.plan.pricing import price
+from minga.plan.trial_run import first_reach
+from minga.runs.network import LinkOverride, Network
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
 from minga.strategies import Strategy
 

@@ -9,7 +9,6 @@ from made_runs import make_run
 from rich.console import Console
 
 from minga.errors import UsageError
-from minga.experiment import load
 from minga.report.comparison import comparison_table
 from minga.report.dataset.groups import Dataset, make_dataset
 from minga.report.dataset.sources import find_runs
@@ -20,6 +19,7 @@ from minga.report.live import headline
 from minga.report.metrics import main_metric, shown_metric
 from minga.report.summary import Summary, summarise
 from minga.report.words import sentences
+from minga.runs.experiment import load
 
 FALLING = [{"loss": 2.0 / n, "nats": 1.0 / n, "calibration": 0.5} for n in (1, 2, 4, 8)]
 

@@ -10,8 +10,8 @@ import pytest
 
 from minga import Cluster, Experiment
 from minga.cli.execute import print_summary
-from minga.network import Network
 from minga.report.summary import Summary, summarise
+from minga.runs.network import Network
 
 INTERFACE = {"bytes_sent": 10, "bytes_received": 20, "packets_sent": 1, "packets_received": 2, "payload_sent": 8}
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Training, Workload
 from minga.codecs import Sign
 from minga.comm.simulated import Carrier, Change
-from minga.network import Link, Network
+from minga.runs.network import Link, Network
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation

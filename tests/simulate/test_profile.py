@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from minga.base.cost import Work
 from minga.codecs import Half, Int8, Plain, TopK
 from minga.errors import ConfigError
-from minga.labour import Work
+from minga.runs.workload import load_workload
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile, load_profile, save_profile
 from minga.simulate.profiling import measure_profile
-from minga.workload import load_workload
 
 PROFILE = Profile(
     workload="made",

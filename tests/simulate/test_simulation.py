@@ -20,10 +20,11 @@ from minga.codecs import TopK
 from minga.comm import Transport
 from minga.comm.simulated import Carrier, Change
 from minga.errors import PeerLost, UnsupportedError
-from minga.experiment import Measuring
 from minga.measure.events import event_files, read_events
-from minga.network import Network
-from minga.replica import Replica
+from minga.model.replica import Replica
+from minga.model.torch_threads import torch_threads
+from minga.runs.experiment import Measuring
+from minga.runs.network import Network
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation, simulate
@@ -31,7 +32,6 @@ from minga.simulate.wiring import wires_of
 from minga.strategies import AllReduce, Strategy
 from minga.testing.profiles import profile_of
 from minga.testing.worlds import train_in_threads
-from minga.torch_threads import torch_threads
 
 DETERMINISTIC = [
     "ring",

@@ -8,7 +8,7 @@ import torch
 import minga.comm.collectives
 import minga.strategies.all_reduce as module
 from minga import Cluster, Experiment, Training, Transport
-from minga.config import FieldError
+from minga.base.config import FieldError
 from minga.data.order import Order, Share
 from minga.strategies import AllReduce
 from minga.testing import train_in_threads

@@ -18,7 +18,7 @@ from minga.codecs import Plain
 from minga.codecs.stream import Stream
 from minga.comm.threads import run_threads
 from minga.measure.events import event_files, read_events
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies import Gossip
 from minga.strategies.asynchronous_gossip import _Answers, _half_way
 from minga.testing import run_gloo_threads, train_in_threads

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies import DiLoCo
 
 RANKS, STEPS = 3, 22

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from minga import Transport
 from minga.comm import Done, Pending, become_mean
 from minga.errors import PeerLost
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies import Gossip, Hierarchical, LocalSGD, Strategy
 from minga.strategies.push_sum import PushSum
 

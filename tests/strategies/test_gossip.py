@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from minga import Cluster, Experiment, Training, Transport
+from minga.base.config import FieldError
 from minga.codecs import Codec, Half, Stream
 from minga.comm.threads import run_threads
-from minga.config import FieldError
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies import Gossip, Strategy
 from minga.strategies.gossip_graphs import Graph, Neighbours, mixing_round, partners, pushing_round
 from minga.testing import train_in_threads

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from minga import Cluster, Experiment, Training, Transport
+from minga.base.config import FieldError
 from minga.codecs import Half, TopK
 from minga.comm.threads import run_threads
 from minga.comm.transport import Pending
-from minga.config import FieldError
 from minga.measure.recorder import Recorder
 from minga.strategies import AllReduce, Gossip, Hierarchical, ParameterServer, Single, Strategy, Switch
 from minga.testing import train_in_threads
 from minga.testing.problems import adam, blobs
 from minga.testing.strategies import train_alone
-from minga.train import train
-from minga.trainee import build_trainee
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 
 SITES = ["quito", "quito", "cuenca", "cuenca"]
 
@@ -56,7 +56,7 @@ class CountsBetweenSites(Transport):
 def between_sites(strategy: str) -> dict[str, float]:
     """How often each rank sends a whole vector's worth of bytes to another site in 24 steps."""
     short, long = bytes_between_sites(strategy, 24), bytes_between_sites(strategy, 48)
-    vector = build_trainee(Experiment(workload="blobs"), blobs(), 0).replica.parameters
+    vector = build_train_state(Experiment(workload="blobs"), blobs(), 0).replica.parameters
     differences = {rank: (long[rank] - short[rank]) / vector.nbytes for rank in long}  # neither start nor end
     return {rank: times for rank, times in differences.items() if times}
 
@@ -65,7 +65,7 @@ def bytes_between_sites(strategy: str, steps: int) -> dict[str, int]:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=4), training=Training(steps=steps, evaluate_every=0)
     )
-    trainees = [build_trainee(experiment, blobs(), rank) for rank in range(4)]
+    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(4)]
     totals: dict[str, int] = {}
 
     def body(comm: Transport) -> None:
@@ -111,7 +111,7 @@ def test_ranks_of_a_site_are_one_replica_all_the_time(across: Strategy) -> None:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=4), training=Training(steps=20, evaluate_every=0)
     )
-    trainees = [build_trainee(experiment, workload, rank) for rank in range(4)]
+    trainees = [build_train_state(experiment, workload, rank) for rank in range(4)]
     history: dict[int, list[Tensor]] = {rank: [] for rank in range(4)}
 
     def body(comm: Transport) -> None:

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from minga import Cluster, Experiment, Training
+from minga.base.spec import describe, parse
 from minga.codecs import Codec, Int4, Int8, Plain, PowerSGD, Sign, Stream
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_ranks
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Pending, Transport
 from minga.errors import UsageError
 from minga.measure.recorder import Recorder
-from minga.replica import Replica
-from minga.spec import describe, parse
+from minga.model.replica import Replica
 from minga.strategies import Adaptive, LocalSGD, Strategy
-from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
+from minga.strategies.compression_levels import CompressionLevel, Conditions, choose, worth_measuring
 from minga.testing import train_in_threads
 from minga.testing.problems import blobs
-from minga.train import train
-from minga.trainee import build_trainee
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 
 
 def sent_bytes(strategy: str, steps: int, nodes: int = 2) -> list[int]:
@@ -30,7 +30,7 @@ def sent_bytes(strategy: str, steps: int, nodes: int = 2) -> list[int]:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=nodes), training=Training(steps=steps)
     )
-    trainees = [build_trainee(experiment, blobs(), rank) for rank in range(nodes)]
+    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(nodes)]
     world = ThreadWorld(nodes)
 
     def body(comm: Transport) -> int:
@@ -80,7 +80,7 @@ def waiting(strategy: str, exchange_seconds: float) -> float:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=2), training=Training(steps=40, evaluate_every=0)
     )
-    trainees = [build_trainee(experiment, blobs(), rank) for rank in range(2)]
+    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(2)]
     world = SlowWorld(2, exchange_seconds)
 
     def body(transport: Transport) -> float:
@@ -110,11 +110,11 @@ def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: st
     assert waiting(strategy, 0.8 * 0.16) < 0.2 * control
 
 
-def ladder() -> list[Rung]:
+def ladder() -> list[CompressionLevel]:
     stream = Stream(((10,),))
 
-    def rung(codec: Codec, sent: int, hops: int, work: float, owed: float = 0.0) -> Rung:
-        return Rung(codec, stream, stream, bytes=sent, hops=hops, work_seconds=work, labour=1.0, owed=owed)
+    def rung(codec: Codec, sent: int, hops: int, work: float, owed: float = 0.0) -> CompressionLevel:
+        return CompressionLevel(codec, stream, stream, bytes=sent, hops=hops, work_seconds=work, labour=1.0, owed=owed)
 
     return [
         rung(Plain(), 1_600_000, 1, 0.0005),
@@ -192,7 +192,7 @@ def test_exchanges_are_spaced_out_by_what_they_cost() -> None:
 def test_what_a_form_has_trouble_with_is_measured_too() -> None:
     shapes = ((20, 30),)
     stream = Stream(shapes)
-    rung = Rung(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
+    rung = CompressionLevel(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
     same = torch.randn(600, generator=torch.Generator().manual_seed(0))
     vectors = [same for _ in range(6)]
     fresh = [rung.measure(vector, first=True) for vector in vectors]
@@ -217,7 +217,7 @@ def test_how_long_a_form_takes_is_learnt_of_that_form_alone() -> None:
     pilots = [replica.state["adaptive"] for replica in train_in_threads(experiment, blobs())]
     learnt = [[rung.labour for rung in pilot.rungs] for pilot in pilots]
     assert learnt[0] == learnt[1], "all ranks must know the same, to choose the same"
-    unlearnt = Rung(Plain(), Stream(((1,),)), Stream(((1,),)), bytes=1, hops=1, work_seconds=1).labour
+    unlearnt = CompressionLevel(Plain(), Stream(((1,),)), Stream(((1,),)), bytes=1, hops=1, work_seconds=1).labour
     changed = {describe(rung.codec) for rung in pilots[0].rungs if rung.labour != unlearnt}
     assert changed and changed <= set(pilots[0].used)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from minga.comm import Transport
 from minga.comm.threads import run_threads
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.optimizer_mean import average_optimizers
 
 

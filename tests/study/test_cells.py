@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from minga.config import FieldError
-from minga.network import Network
+from minga.base.config import FieldError
+from minga.runs.network import Network
 from minga.strategies import AllReduce, ParameterServer, Single
 from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, overlay
 

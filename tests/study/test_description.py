@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minga.config import FieldError, build, fields_of
+from minga.base.config import FieldError, build, fields_of
 from minga.errors import ConfigError
 from minga.study import Batch, Environment, Study, load_study, shipped_studies
 

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 import minga
 from minga.cli.main import application
 from minga.errors import ConfigError, DataError
+from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
-from minga.workload import load_workload
 from minga.workloads.captions.decoding import beam_search, greedy, sentences
 from minga.workloads.captions.encoders import encode, load_encoder, read_colour, save_features
 from minga.workloads.captions.model import CaptionNet, next_words

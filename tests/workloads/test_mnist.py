@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from minga.errors import DataError
-from minga.workload import load_workload
+from minga.runs.workload import load_workload
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from minga.data.readers import origin_of_path
 from minga.data.readers.shaping import Picture
 from minga.data.readers.tables import TableChoice
 from minga.errors import DataError
+from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
-from minga.workload import load_workload
 from minga.workloads.cifar10 import VggLike
 from minga.workloads.resnet import ResNet34
 

@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 import minga
 from minga.comm.threads import ThreadWorld
 from minga.errors import DataError
-from minga.evaluate.evaluation import evaluate
-from minga.replica import Replica
-from minga.workload import Workload, load_workload
+from minga.metrics.evaluation import evaluate
+from minga.model.replica import Replica
+from minga.runs.workload import Workload, load_workload
 
 SENTENCE = "the quick brown fox jumps over the lazy dog.\n"
 

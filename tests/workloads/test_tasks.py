@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import minga
-from minga.checkpoints.files import list_checkpoints
-from minga.checkpoints.retention import best_of
 from minga.comm.threads import ThreadWorld
-from minga.evaluate.evaluation import evaluate
-from minga.replica import Replica
+from minga.metrics.evaluation import evaluate
+from minga.model.replica import Replica
+from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
-from minga.workload import load_workload
+from minga.training.checkpoints.files import list_checkpoints
+from minga.training.checkpoints.retention import best_of
 from minga.workloads.tasks import LABELS, number_in_words
 
 

@@ -26,7 +26,7 @@ from minga.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from minga.experiment import Experiment
+    from minga.runs.experiment import Experiment
 
 __all__ = ["register"]
 

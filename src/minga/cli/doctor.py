@@ -43,7 +43,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
       minga doctor --json
     """
-    from minga import __version__
+    from minga._version import __version__
     from minga.measure.machine import examine
 
     examination = examine(minga_version=__version__, threads_per_rank=_threads_per_rank())
@@ -58,7 +58,7 @@ def doctor(as_json: JsonOption = False) -> None:
 def _threads_per_rank() -> int | None:
     """Reading the default needs torch, whose absence the doctor should live to tell."""
     try:
-        from minga.experiment import Cluster
+        from minga.runs.experiment import Cluster
     except (ImportError, OSError):
         return None
     return Cluster().threads

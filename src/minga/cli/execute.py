@@ -9,9 +9,9 @@ from rich.console import Console
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from minga.experiment import Experiment
     from minga.launch.listening import Listening
     from minga.report.summary import Summary
+    from minga.runs.experiment import Experiment
 
 __all__ = ["execute", "print_summary"]
 
@@ -20,8 +20,8 @@ def execute(
     experiment: Experiment, *, quiet: bool, resume: Path | None = None, listening: Listening | None = None
 ) -> Summary:
     """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
+    from minga.launch.runner import go_on, run
     from minga.report.live import WaitingView, view_for
-    from minga.runner import go_on, run
 
     console = Console(stderr=True)
     try:
@@ -78,7 +78,7 @@ def print_summary(summary: Summary) -> None:
 
 def _network(summary: Summary) -> str:
     """What was asked of the lab's network and what it did."""
-    from minga.units import format_bandwidth, format_duration
+    from minga.base.units import format_bandwidth, format_duration
 
     parts = []
     if summary.bandwidth_measured is not None:

@@ -50,10 +50,10 @@ def join(
 
       minga join 10.0.0.1:29600 --token-file token --data /data
     """
+    from minga.base.units import parse_duration
     from minga.launch.joining import Invitation, join_run
     from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
     from minga.report.live import WaitingView, view_for
-    from minga.units import parse_duration
 
     address, port = parse_address(where)
     if not address or port is None:

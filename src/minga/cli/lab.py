@@ -155,9 +155,9 @@ def change(
 
       minga lab change h1 --bandwidth 1mbit
     """
-    from minga.config import build
+    from minga.base.config import build
     from minga.lab.laboratory import adjust_link
-    from minga.network import LinkOverride
+    from minga.runs.network import LinkOverride
 
     running = _find(lab, must=True)
     assert running is not None
@@ -268,16 +268,16 @@ def clean(
 
 
 def _network(**fields: str | None) -> Any:
-    from minga.config import build
-    from minga.network import Network
+    from minga.base.config import build
+    from minga.runs.network import Network
 
     return build(Network, {name: value for name, value in fields.items() if value is not None})
 
 
 def _lab(hosts: int, cpu: str, purpose: str = "", **fields: str | None) -> Lab:
-    from minga.config import build
-    from minga.experiment import Cluster
+    from minga.base.config import build
     from minga.lab import Lab
+    from minga.runs.experiment import Cluster
 
     shares = build(Cluster, {"cpu": cpu}).cpu if cpu else ()
     return Lab(_network(**fields), hosts, cpu=shares, purpose=purpose)

@@ -15,7 +15,6 @@ from minga.cli import (
     bench,
     caption,
     cert,
-    chaos,
     checkpoints,
     compare,
     data,
@@ -65,7 +64,6 @@ for _module in (
     workloads,
     lab,
     cert,
-    chaos,
     doctor,
 ):
     _module.register(application)

@@ -12,7 +12,7 @@ import typer
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
-    from minga.experiment import Experiment
+    from minga.runs.experiment import Experiment
 
 __all__ = [
     "BandwidthOption",
@@ -155,8 +155,8 @@ def experiment_from(
     """
     import tomllib
 
-    from minga.config import build
-    from minga.experiment import Experiment, load, with_codec, with_overrides
+    from minga.base.config import build
+    from minga.runs.experiment import Experiment, load, with_codec, with_overrides
 
     table: dict[str, Any] = {"workload": workload}
     if workload.endswith(".toml"):
@@ -202,7 +202,7 @@ def experiment_from(
 
 def elastic_options(transport: str | None, min_nodes: int | None, heartbeat_timeout: str | None) -> dict[str, Any]:
     """For `experiment_from`: what is said of runs that lose and gain nodes, which only one transport can do."""
-    from minga.units import parse_duration
+    from minga.base.units import parse_duration
 
     given = {"--min-nodes": min_nodes, "--heartbeat-timeout": heartbeat_timeout}
     needing = [name for name, value in given.items() if value is not None]
@@ -216,7 +216,7 @@ def elastic_options(transport: str | None, min_nodes: int | None, heartbeat_time
 
 
 def _checkpoints(every: str | None, wanted: bool | None) -> dict[str, Any]:
-    from minga.units import parse_duration
+    from minga.base.units import parse_duration
 
     overrides: dict[str, Any] = {} if wanted is None else {"checkpoints.enabled": wanted}
     if every is None:

@@ -15,8 +15,8 @@ from minga.cli.simulate import ProfileOption, profile_for
 
 if TYPE_CHECKING:
     from minga.plan.cluster import PlannedCluster
-    from minga.plan.pilot import Reached
     from minga.plan.planner import Planned
+    from minga.plan.trial_run import Reached
 
 __all__ = ["register"]
 
@@ -72,12 +72,12 @@ def plan(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from minga.base.units import parse_duration
     from minga.cli.plan_tables import pilot_table, plan_table, show_pilots, show_plan
     from minga.errors import ConfigError, unknown
-    from minga.plan.pilot import pilot_runs
     from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
-    from minga.units import parse_duration
+    from minga.plan.trial_run import pilot_runs
 
     goals = get_args(Goal)
     if minimise not in goals:
@@ -140,7 +140,7 @@ def plan(
 
 
 def _cluster(path: Path | None, nodes: int | None, bandwidth: str | None, delay: str | None) -> PlannedCluster:
-    from minga.config import build
+    from minga.base.config import build
     from minga.errors import ConfigError
     from minga.plan.cluster import PlannedCluster, load_cluster
 
@@ -178,7 +178,7 @@ def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
     from minga.errors import ConfigError
     from minga.report.metrics import is_share
-    from minga.workload import load_workload
+    from minga.runs.workload import load_workload
 
     loaded = load_workload(workload, data)
     if loaded.test is None:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from minga.plan.cluster import PlannedCluster
-from minga.plan.pilot import Reached
 from minga.plan.planner import Plan, Planned
+from minga.plan.trial_run import Reached
 from minga.plan.uncertainty import between, reached_between, step_between, waiting_between
 from minga.report.numbers import duration, size
 

@@ -94,7 +94,7 @@ def probe(
 
 
 def _show(links: Any, out: Path | None) -> None:
-    from minga.units import format_bandwidth
+    from minga.base.units import format_bandwidth
 
     console = Console()
     size = len(links.delay)

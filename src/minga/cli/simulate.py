@@ -193,9 +193,9 @@ def _mark_of(source: Path) -> str:
 
 def parse_change(text: str, hosts: int) -> Change:
     """`10s:h2:bandwidth=1mbit` or, for all hosts, `10s:bandwidth=1mbit`."""
+    from minga.base.units import parse_bandwidth, parse_duration, parse_fraction
     from minga.comm.simulated import Change
     from minga.errors import ConfigError
-    from minga.units import parse_bandwidth, parse_duration, parse_fraction
 
     example = "such as 10s:bandwidth=1mbit, 10s:h2:speed=0.25 or 30s:h3:lost"
     parts = text.split(":")

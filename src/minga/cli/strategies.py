@@ -55,8 +55,8 @@ def _codecs() -> list[dict[str, Any]]:
 
 
 def _list(presets: Any) -> list[dict[str, Any]]:
-    from minga.config import fields_of
-    from minga.spec import Named, describe
+    from minga.base.config import fields_of
+    from minga.base.spec import Named, describe
 
     entries = []
     for name, preset in presets.items():

@@ -18,7 +18,7 @@ from minga.cli.options import DataOption, JsonOption
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from minga.workload import Workload
+    from minga.runs.workload import Workload
 
 __all__ = ["register"]
 

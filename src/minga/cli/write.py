@@ -33,7 +33,7 @@ def write(
 
       minga write runs/RUN --prompt "ROMEO:" --characters 300
     """
-    from minga.trained import load_trained
+    from minga.training.trained import load_trained
     from minga.workloads.models import SmallTransformer
     from minga.workloads.text import continued, shakespeare_characters
 

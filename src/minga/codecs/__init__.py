@@ -5,6 +5,7 @@ A new codec is a file here and a line in `CODECS`.
 
 from __future__ import annotations
 
+from minga.base.spec import Preset, register
 from minga.codecs.base import BiasedCodec, Codec
 from minga.codecs.half import BFloat16, Half
 from minga.codecs.int4 import Int4
@@ -15,7 +16,6 @@ from minga.codecs.random_k import RandomK
 from minga.codecs.sign import Sign
 from minga.codecs.stream import Stream
 from minga.codecs.top_k import TopK
-from minga.spec import Preset, register
 
 __all__ = [
     "CODECS",

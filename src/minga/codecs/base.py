@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from minga.codecs.labour import accounted
+from minga.base.spec import Named
+from minga.codecs.cost import accounted
 from minga.codecs.stream import Stream
-from minga.spec import Named
 
 __all__ = ["BiasedCodec", "Codec"]
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from minga.base.config import FieldError
 from minga.codecs.base import BiasedCodec
 from minga.codecs.stream import Stream
-from minga.config import FieldError
 
 __all__ = ["BlockCodec"]
 

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from minga.base.config import FieldError
 from minga.codecs.base import BiasedCodec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream, matrix_shape
-from minga.config import FieldError
 
 __all__ = ["PowerSGD"]
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from minga.comm.background import BackgroundThread
-from minga.comm.tcp import DataDoor, TcpTransport
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.transport import Done, Pending, Transport
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError
 from minga.membership.generation import Generation, MemberInfo
@@ -136,7 +136,7 @@ class _Shared:
         self._device = dist.ProcessGroupGloo.create_device(hostname=address)
         self._groups: dict[tuple[str, tuple[int, ...], str], Any] = {}
         self._lock = threading.Lock()
-        self._door = DataDoor(address)
+        self._door = DataListener(address)
         self._gathering: TcpTransport | None = None
         self._tell_door()
 

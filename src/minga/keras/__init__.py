@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from minga.keras.saved import load, save
 from minga.keras.workload import workload, workload_in_file
-from minga.keras_parts import prefer_torch
+from minga.model.keras_parts import prefer_torch
 
 __all__ = ["load", "save", "workload", "workload_in_file"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from minga.errors import WorkloadError
-from minga.keras_parts import import_keras
+from minga.model.keras_parts import import_keras
 
 __all__ = ["as_dataset", "each_input"]
 

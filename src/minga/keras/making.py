@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from minga.errors import WorkloadError
-from minga.keras_parts import import_keras, is_keras_model
+from minga.model.keras_parts import import_keras, is_keras_model
 
 __all__ = ["Copies", "Maker", "New"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.evaluate.metric import Metric, lower_by_name
-from minga.keras_parts import import_keras
+from minga.metrics.metric import Metric, lower_by_name
+from minga.model.keras_parts import import_keras
 
 __all__ = ["translate"]
 

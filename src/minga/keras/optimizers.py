@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from minga.clipping import clipped
 from minga.errors import WorkloadError, unknown
 from minga.keras.rmsprop import RMSprop
+from minga.model.clipping import clipped
 
 __all__ = ["learning_rate_of", "translate"]
 

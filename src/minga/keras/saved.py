@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from minga.errors import ConfigError
-from minga.experiment import load as load_experiment
 from minga.keras.making import Maker
-from minga.keras_parts import import_keras, is_keras_model
-from minga.weights import take_weights, weights_file
-from minga.workload import load_workload
+from minga.model.keras_parts import import_keras, is_keras_model
+from minga.model.weights import take_weights, weights_file
+from minga.runs.experiment import load as load_experiment
+from minga.runs.workload import load_workload
 
 __all__ = ["load", "save"]
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from minga.base.user_files import names_in_file
 from minga.data.batches import first_samples
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError
@@ -24,9 +25,8 @@ from minga.keras.making import Copies, New
 from minga.keras.metrics import translate as translate_metrics
 from minga.keras.optimizers import learning_rate_of
 from minga.keras.optimizers import translate as translate_optimizer
-from minga.keras_parts import import_keras, is_keras_model
-from minga.user_files import names_in_file
-from minga.workload import Workload
+from minga.model.keras_parts import import_keras, is_keras_model
+from minga.runs.workload import Workload
 
 __all__ = ["workload", "workload_in_file"]
 

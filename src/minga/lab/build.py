@@ -23,7 +23,7 @@ from minga.lab.limits import check_rates
 from minga.lab.measurement import Measurement
 from minga.lab.namespaces import die_with_parent
 from minga.lab.relay import Direction, Relay
-from minga.network import Link, LinkOverride, Network
+from minga.runs.network import Link, LinkOverride, Network
 
 __all__ = ["Building"]
 

@@ -26,7 +26,7 @@ from minga.lab import channel, registry
 from minga.lab.limits import check_network
 from minga.lab.namespaces import enter
 from minga.lab.rights import check_rights
-from minga.network import Link, LinkOverride, Network
+from minga.runs.network import Link, LinkOverride, Network
 
 __all__ = ["Lab", "Measured", "adjust_link", "cut_hosts", "mend_hosts"]
 
@@ -110,7 +110,7 @@ class Lab:
         self._errors = tempfile.TemporaryFile()
         with theirs:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "minga.lab.keeper", self.name, str(theirs.fileno())],
+                [sys.executable, "-m", "minga.lab.daemon", self.name, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,

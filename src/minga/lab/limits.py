@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from minga.base.units import format_bandwidth
 from minga.errors import ConfigError
-from minga.network import Link, Network
-from minga.units import format_bandwidth
+from minga.runs.network import Link, Network
 
 __all__ = ["check_network", "check_rates"]
 

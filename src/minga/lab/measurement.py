@@ -13,7 +13,7 @@ from typing import Any
 
 from minga.lab.agent import Agent, start_agent
 from minga.lab.cables import PAYLOAD_BYTES
-from minga.network import Link
+from minga.runs.network import Link
 
 __all__ = ["Measurement"]
 

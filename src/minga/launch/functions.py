@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minga.base.spec import describe
 from minga.errors import ConfigError, UsageError
-from minga.experiment import Cluster, Experiment
 from minga.launch.scripts import launch_script
 from minga.launch.sources import script_of
 from minga.report.live import View
 from minga.report.notebook_view import live_view
 from minga.report.summary import Summary, summarise
-from minga.run_directory import alone_in, log_file, make_run_directory
-from minga.spec import describe
+from minga.runs.directory import alone_in, log_file, make_run_directory
+from minga.runs.experiment import Cluster, Experiment
 from minga.strategies import Strategy
 
 __all__ = ["Launched", "call", "launch"]

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from minga.config import build
+from minga.base.config import build
 from minga.errors import ConfigError, MingaError, RunStopped
-from minga.experiment import Experiment
 from minga.launch.local import see_through, stop_when_asked
 from minga.launch.processes import Job, processes
+from minga.launch.runner import check
 from minga.measure.events import event_files, read_events
 from minga.measure.power import machine_power
 from minga.membership.handover import hand_over
@@ -32,8 +32,8 @@ from minga.membership.messages import Description
 from minga.membership.tls import load_tls
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
-from minga.run_directory import event_file, log_file, make_run_directory
-from minga.runner import check
+from minga.runs.directory import event_file, log_file, make_run_directory
+from minga.runs.experiment import Experiment
 
 __all__ = ["Invitation", "join_run"]
 

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from minga.base.spec import describe
 from minga.errors import ConfigError, PortBusy
-from minga.experiment import Experiment
 from minga.membership.greeting import check_token, new_token
 from minga.membership.interfaces import address_of, interfaces
 from minga.membership.tls import load_tls
-from minga.spec import describe
+from minga.runs.experiment import Experiment
 
 __all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_address", "prepared", "reach"]
 

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minga.allowance import Allowance
-from minga.checkpoints.files import list_checkpoints
+from minga.base.rate_limit import RateLimit
 from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, WorkloadError
-from minga.experiment import Experiment
-from minga.launch.hosting import COORDINATOR, coordinator_file, host_ranks, hosting
 from minga.launch.listening import Listening
+from minga.launch.placement import COORDINATOR, coordinator_file, host_ranks, hosting
 from minga.launch.processes import Job, Processes, processes
 from minga.launch.rank import LEFT_BEHIND, STOPPED
-from minga.launch.revival import Revival
+from minga.launch.restarts import Restarts
 from minga.measure.events import event_files, read_events
 from minga.membership.coordinator_process import ABANDONED
 from minga.membership.state_file import load as load_state
-from minga.run_directory import log_file, server_folder
+from minga.runs.directory import log_file, server_folder
+from minga.runs.experiment import Experiment
+from minga.training.checkpoints.files import list_checkpoints
 
 __all__ = ["launch_local", "see_through", "stop_when_asked"]
 
@@ -83,7 +83,7 @@ def launch_local(
         ]
         revival = None
         if experiment.elastic:
-            revival = Revival(
+            revival = Restarts(
                 needed=[job for job, ranks in zip(jobs, hosted, strict=True) if max(ranks) >= nodes],
                 # Where others may join, those who are here need not be the last ones.
                 workers={job.name for job, ranks in zip(jobs, hosted, strict=True) if min(ranks) < nodes}
@@ -120,7 +120,7 @@ def see_through(
     stopping: Callable[[], int] = lambda: 0,
     *,
     helpers: Sequence[Job] = (),
-    revival: Revival | None = None,
+    revival: Restarts | None = None,
 ) -> None:
     """Wait until all processes have ended well; one that ends badly ends the run.
 
@@ -132,7 +132,7 @@ def see_through(
     killed: dict[str, int] = {}
     told: set[str] = set()
     coordinator = next((job for job in helpers if job.name == COORDINATOR), None)
-    restarts = Allowance(_MOST_RESTARTS, seconds=_RESTART_SECONDS)
+    restarts = RateLimit(_MOST_RESTARTS, seconds=_RESTART_SECONDS)
     stopped = done = over = False
     deadline = float("inf")
     while started.running and time.monotonic() < deadline:

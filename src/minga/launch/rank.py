@@ -16,25 +16,25 @@ from typing import Any
 
 import torch
 
-from minga.checkpoints.files import Checkpoint
-from minga.checkpoints.keeper import DiskKeeper, Keeper
-from minga.checkpoints.resume import Resumption
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.traced import TracedTransport
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
-from minga.experiment import Experiment, load
-from minga.launch.elastic import Seat, train_through_changes
-from minga.launch.hosting import coordinator_file
-from minga.launch.meeting import join_meeting
+from minga.launch.placement import coordinator_file
+from minga.launch.rendezvous import join_meeting
 from minga.measure.events import Failed, Stopped, Waiting
 from minga.measure.recorder import Recorder
+from minga.membership.session import MemberSession, train_through_changes
 from minga.membership.state_file import wait_for_address
-from minga.run_directory import event_file, save_model, server_folder
-from minga.servers.disk_ledger import DiskLedger
-from minga.servers.rescue import last_optimizer_state
-from minga.train import train
-from minga.trainee import Trainee, build_trainee
-from minga.workload import load_workload
+from minga.runs.directory import event_file, save_model, server_folder
+from minga.runs.experiment import Experiment, load
+from minga.runs.workload import load_workload
+from minga.strategies.parameter_server.disk_log import DiskUpdateLog
+from minga.strategies.parameter_server.rescue import last_optimizer_state
+from minga.training.checkpoints.files import Checkpoint
+from minga.training.checkpoints.manager import CheckpointManager, Keeper
+from minga.training.checkpoints.resume import Resumption
+from minga.training.loop import train
+from minga.training.train_state import TrainState, build_train_state
 
 __all__ = ["STOPPED", "main", "record_failure"]
 
@@ -45,7 +45,7 @@ LEFT_BEHIND = 75
 
 _LOG = logging.getLogger("minga.launch")
 _asked_to_stop: list[float] = []  # when; no lock, which a second signal might find taken by the first
-_leaving_seats: list[Seat] = []
+_leaving_seats: list[MemberSession] = []
 # Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
 _TOGETHER_SECONDS = 3.0
 
@@ -99,7 +99,7 @@ class _Rank:
         self._joined = bool(arguments.get("joined"))
         self._listening = self._joined or bool(arguments.get("listening"))
         self._recorder = Recorder(event_file(directory, rank))
-        self._trainee: Trainee | None = None
+        self._trainee: TrainState | None = None
         self._keeper = Keeper()
         self.failed = False
         self.left_behind = False
@@ -109,7 +109,7 @@ class _Rank:
     def build(self) -> None:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
-            self._trainee = build_trainee(
+            self._trainee = build_train_state(
                 self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
             if self._experiment.checkpoints.enabled:
@@ -126,9 +126,9 @@ class _Rank:
         training = dataclasses.replace(self._experiment.training, start_from=None)
         return dataclasses.replace(self._experiment, training=training)
 
-    def _keep(self, trainee: Trainee) -> Keeper:
+    def _keep(self, trainee: TrainState) -> Keeper:
         name = self._arguments.get("resume")
-        return DiskKeeper(
+        return CheckpointManager(
             self._directory,
             self._experiment.checkpoints,
             trainee,
@@ -143,8 +143,8 @@ class _Rank:
     def _serves(self) -> bool:
         return not self._joined and self._rank >= self._experiment.cluster.nodes
 
-    def _keep_updates(self) -> DiskLedger:
-        ledger = DiskLedger(server_folder(self._directory, self._rank - self._experiment.cluster.nodes))
+    def _keep_updates(self) -> DiskUpdateLog:
+        ledger = DiskUpdateLog(server_folder(self._directory, self._rank - self._experiment.cluster.nodes))
         ledger.rescue = partial(last_optimizer_state, self._directory)
         return ledger
 
@@ -176,7 +176,7 @@ class _Rank:
         assert self._trainee is not None
         save_model(self._directory, self._trainee.replica.model)
 
-    def _train_with_changes(self, trainee: Trainee) -> None:
+    def _train_with_changes(self, trainee: TrainState) -> None:
         seconds = self._experiment.cluster.timeout_seconds
         seat = {
             "id": f"node-{self._rank}",
@@ -187,7 +187,7 @@ class _Rank:
         if not self._joined:
             seat["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
         host = self._arguments["hosts"][0 if self._joined else self._rank]
-        with Seat.take(
+        with MemberSession.take(
             seat, self._experiment, trainee, host=host, leaving=self._leaving, told=self._tell_waiting
         ) as taken:
             if self._joined:
@@ -233,7 +233,7 @@ class _Rank:
         assert self._trainee is not None
         self.stopped = True
         step = self._trainee.replica.step
-        name = self._keeper.last_written if isinstance(self._keeper, DiskKeeper) else None
+        name = self._keeper.last_written if isinstance(self._keeper, CheckpointManager) else None
         now = self._recorder.now()
         self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 

@@ -13,7 +13,7 @@ import torch
 
 from minga.launch.rank import record_failure
 from minga.measure.recorder import Recorder
-from minga.run_directory import event_file
+from minga.runs.directory import event_file
 
 __all__ = ["main"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from minga.base.spec import describe
 from minga.errors import ConfigError
-from minga.experiment import Experiment
-from minga.launch.hosting import hosting
 from minga.launch.local import see_through
+from minga.launch.placement import hosting
 from minga.launch.processes import Job, processes
 from minga.measure.power import machine_power
 from minga.report.summary import Summary, summarise
-from minga.run_directory import log_file, make_run_directory
-from minga.spec import describe
+from minga.runs.directory import log_file, make_run_directory
+from minga.runs.experiment import Experiment
 
 __all__ = ["launch_script", "run_script"]
 

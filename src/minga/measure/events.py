@@ -19,9 +19,9 @@ __all__ = [
     "Event",
     "Failed",
     "Finished",
-    "FoundBadNumbers",
+    "FoundNonFinite",
     "Powered",
-    "Regrouped",
+    "Recovered",
     "Resumed",
     "Sampled",
     "Serving",
@@ -103,7 +103,7 @@ class CheckpointFailed(Event):
 
 
 @dataclass(kw_only=True)
-class FoundBadNumbers(Event):
+class FoundNonFinite(Event):
     """A rank's loss or gradients were no numbers; the step is left out."""
 
     event = "bad_numbers"
@@ -129,7 +129,7 @@ class Stopped(Event):
 
 
 @dataclass(kw_only=True)
-class Regrouped(Event):
+class Recovered(Event):
     """A rank goes on with others: somebody has gone, or come."""
 
     event = "regrouped"

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from minga.config import build
+from minga.base.config import build
 from minga.membership.coordinator import Coordinator
 from minga.membership.rules import Rules
 from minga.membership.tls import load_tls

@@ -19,7 +19,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 
-from minga.allowance import Allowance
+from minga.base.rate_limit import RateLimit
 from minga.errors import PortBusy, ProtocolError, Refused
 from minga.membership.greeting import greet_member
 from minga.membership.protocol import Connection
@@ -74,7 +74,7 @@ class Entrance:
         self._greeting_seconds = greeting_seconds
         self._unfinished: dict[asyncio.Task[None], str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lines = Allowance(_MOST_LINES_A_SECOND, seconds=1.0)
+        self._lines = RateLimit(_MOST_LINES_A_SECOND, seconds=1.0)
 
     async def serve(self) -> None:
         """Until cancelled; then everybody who came in is cut off."""

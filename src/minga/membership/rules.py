@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minga.config import Config, FieldError
+from minga.base.config import Config, FieldError
 
 __all__ = ["Rules"]
 

@@ -11,20 +11,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from minga.base.config import FieldError
+from minga.base.spec import describe
 from minga.codecs import Codec, Int8, Plain
 from minga.comm import Transport, all_reduce_sum, broadcast
 from minga.comm.probing import probe
-from minga.config import FieldError
 from minga.errors import ProtocolError
-from minga.layout import Bucket
-from minga.memory import Memory
+from minga.model.layout import Bucket
+from minga.model.memory import Memory
+from minga.model.replica import Replica
 from minga.plan.candidates import Candidate, candidates_among_peers
 from minga.plan.planner import plan
 from minga.plan.probed import cluster_of
 from minga.plan.self_profile import SelfProfile
 from minga.plan.watch import Watch
-from minga.replica import Replica
-from minga.spec import describe
 from minga.strategies import Adaptive, AllReduce, LocalSGD, Single, Strategy
 from minga.strategies.optimizer_mean import average_optimizers
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from minga.base.spec import describe
 from minga.codecs import Codec, Plain, Sign, TopK
-from minga.spec import describe
 from minga.strategies import Adaptive, AllReduce, DiLoCo, Gossip, LocalSGD, ParameterServer, Single, Strategy
 
 __all__ = ["Candidate", "candidates_among_peers", "candidates_for"]

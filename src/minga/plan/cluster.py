@@ -17,12 +17,12 @@ import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from minga.base.config import Config, FieldError
+from minga.base.toml_files import load_config
 from minga.comm.simulated import Carrier, Wires
 from minga.comm.tcp.frames import SHORT_BYTES
-from minga.config import Config, FieldError
-from minga.network import Network
+from minga.runs.network import Network
 from minga.simulate.wiring import wires_of
-from minga.toml_files import load_config
 
 __all__ = ["CarrierCosts", "PlannedCluster", "load_cluster"]
 

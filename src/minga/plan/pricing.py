@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from minga.experiment import Cluster, Experiment, Training
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
+from minga.runs.experiment import Cluster, Experiment, Training
 from minga.simulate.profile import Profile
 from minga.simulate.simulation import Mode, Simulation
 from minga.strategies import Adaptive, ParameterServer

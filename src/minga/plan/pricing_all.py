@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from minga.base.process_pool import Pool
 from minga.errors import MingaError
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price, price
-from minga.pool import Pool
 from minga.simulate.profile import Profile
 
 __all__ = ["price_all"]

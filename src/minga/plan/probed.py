@@ -7,10 +7,10 @@ from typing import Any
 
 import tomli_w
 
+from minga.base.config import build
+from minga.base.units import format_bandwidth
 from minga.comm.probing import Links
-from minga.config import build
 from minga.plan.cluster import PlannedCluster
-from minga.units import format_bandwidth
 
 __all__ = ["cluster_of", "to_toml"]
 

@@ -9,12 +9,12 @@ from typing import Self
 
 import torch
 
+from minga.base.spec import describe
 from minga.codecs import Codec, Plain, Stream
 from minga.comm import Transport
-from minga.layout import Bucket, Place
-from minga.replica import Replica
+from minga.model.layout import Bucket, Place
+from minga.model.replica import Replica
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
-from minga.spec import describe
 
 __all__ = ["SelfProfile"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from minga.base.units import format_bandwidth
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price
 from minga.strategies import Adaptive, DiLoCo, Gossip, LocalSGD, ParameterServer
-from minga.units import format_bandwidth
 
 __all__ = ["why"]
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minga.experiment import Experiment
+from minga.base.spec import describe
 from minga.measure.energy import Energy
 from minga.report.consumption import energy_of_rank, energy_of_run
 from minga.report.follow import Follower, RankState
 from minga.report.metrics import main_metric
-from minga.run_directory import SIMULATED
-from minga.spec import describe
+from minga.runs.directory import SIMULATED
+from minga.runs.experiment import Experiment
 
 __all__ = ["RankSummary", "Summary", "summarise"]
 

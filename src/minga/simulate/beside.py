@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from torch import Tensor
 
-from minga.batch_norm import AddUp
+from minga.model.sync_batch_norm.normalise import AddUp
 
 __all__ = ["beside_greenlets"]
 

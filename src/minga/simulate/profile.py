@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Size
 
-from minga.clipping import clipping_of
+from minga.base.config import Config, FieldError, build
+from minga.base.cost import Work
+from minga.base.spec import describe
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
-from minga.config import Config, FieldError, build
 from minga.errors import ConfigError
-from minga.labour import Work
-from minga.layout import Layout, Place
-from minga.replica import Replica
-from minga.spec import describe
+from minga.model.clipping import clipping_of
+from minga.model.layout import Layout, Place
+from minga.model.replica import Replica
 
 __all__ = ["CodecCost", "Compute", "Layer", "OptimizerFacts", "Profile", "load_profile", "save_profile"]
 

@@ -24,17 +24,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from minga.base.spec import describe
 from minga.codecs import BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, Sign, Stream, TopK
 from minga.comm.threads import ThreadWorld
 from minga.data.batches import length
-from minga.experiment import Cluster, Experiment, Measuring, Training
+from minga.launch.runner import run
 from minga.measure.events import event_files, read_events
-from minga.runner import run
+from minga.runs.experiment import Cluster, Experiment, Measuring, Training
+from minga.runs.workload import load_workload
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
-from minga.spec import describe
 from minga.strategies import Adaptive
-from minga.trainee import Trainee, build_trainee
-from minga.workload import load_workload
+from minga.training.train_state import TrainState, build_train_state
 
 __all__ = ["USUAL_CODECS", "measure_profile"]
 
@@ -162,7 +162,7 @@ class _Parts:
         torch.set_num_threads(threads)
         with torch.random.fork_rng(devices=[]):
             workload = load_workload(experiment.workload, experiment.data)
-            self.trainee: Trainee = build_trainee(experiment, workload, 0)
+            self.trainee: TrainState = build_train_state(experiment, workload, 0)
         self._samples = length(workload.train)
         self._batch = min(self.trainee.batch, self._samples)
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from torch import Tensor
 
-from minga.batch_norm import AddUp
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.data.stream import StreamedOrder
-from minga.evaluate.findings import Findings
-from minga.layout import Bucket
-from minga.replica import Replica
+from minga.metrics.findings import Findings
+from minga.model.layout import Bucket
+from minga.model.replica import Replica
+from minga.model.sync_batch_norm.normalise import AddUp
 from minga.simulate.beside import beside_greenlets
 from minga.simulate.sizes import SizedReplica
-from minga.simulate.workplace import Workplace
-from minga.trainee import Trainee
+from minga.simulate.worker import Workplace
+from minga.training.train_state import TrainState
 
 __all__ = ["SimulatedReplica", "SimulatedTrainee", "SizedSimulatedReplica"]
 
@@ -56,7 +56,7 @@ class SizedSimulatedReplica(SimulatedReplica, SizedReplica):
 
 
 @dataclass
-class SimulatedTrainee(Trainee):
+class SimulatedTrainee(TrainState):
     """Its samples take time to fetch, and its model to test."""
 
     workplace: Workplace = field(kw_only=True)

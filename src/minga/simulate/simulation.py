@@ -15,28 +15,28 @@ from typing import Literal
 
 import torch
 
+from minga.base.cost import listening
+from minga.base.spec import describe
 from minga.comm.simulated import Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, UnsupportedError
-from minga.experiment import Experiment
-from minga.labour import listening
 from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
-from minga.replica import Replica
+from minga.model.replica import Replica
+from minga.model.torch_threads import torch_threads
 from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
-from minga.run_directory import SIMULATED, event_file, make_run_directory, save_model
+from minga.runs.directory import SIMULATED, event_file, make_run_directory, save_model
+from minga.runs.experiment import Experiment
+from minga.runs.workload import Workload, load_workload
 from minga.simulate.profile import Profile
 from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedSimulatedReplica
 from minga.simulate.sizes import SizedOrder
 from minga.simulate.wiring import wires_of
-from minga.simulate.workplace import Workplace
-from minga.spec import describe
-from minga.torch_threads import torch_threads
-from minga.train import train
-from minga.trainee import Trainee, batch_of, build_trainee
-from minga.workload import Workload, load_workload
+from minga.simulate.worker import Workplace
+from minga.training.loop import train
+from minga.training.train_state import TrainState, batch_of, build_train_state
 
 __all__ = ["Mode", "Simulation", "simulate"]
 
@@ -120,7 +120,7 @@ class Simulation:
             host.speed = 1.0 if share is None else min(1.0, share / cluster.threads)
             host.cores = share or 1.0
         self._layout = profile.layout
-        self.trainees: dict[int, Trainee] = {}
+        self.trainees: dict[int, TrainState] = {}
 
     def run(self, directory: Path | None = None, *, when_stepped: Callable[[], None] = lambda: None) -> list[Priced]:
         """Train; events go to the run's directory, if there is one."""
@@ -184,9 +184,9 @@ class Simulation:
             for recorder in recorders:
                 recorder.close()
 
-    def _build(self, workload: Workload, rank: int, recorder: Recorder, place: Workplace) -> Trainee:
+    def _build(self, workload: Workload, rank: int, recorder: Recorder, place: Workplace) -> TrainState:
         if self._mode == "mathematics":
-            trainee = build_trainee(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
+            trainee = build_train_state(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
         else:
             trainee = self._sized_trainee(workload, rank, recorder)
         replica = trainee.replica
@@ -205,11 +205,11 @@ class Simulation:
             epochs=profile.epochs,
         )
 
-    def _sized_trainee(self, workload: Workload, rank: int, recorder: Recorder) -> Trainee:
+    def _sized_trainee(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
         settings = self._experiment.training
         replica: Replica = SizedSimulatedReplica(self._profile, self._layout, spans=recorder.spans)
         replica.rank = rank
-        return Trainee(
+        return TrainState(
             workload=workload,
             replica=replica,
             order=SizedOrder(self._profile.samples, settings.seed, drop_last=settings.drop_last),

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minga.batch_norm import messages_of
+from minga.base.cost import tell
 from minga.data.order import Order, Share
-from minga.labour import tell
-from minga.layout import Layout
 from minga.measure.spans import NO_SPANS, Spans
-from minga.replica import Replica
-from minga.shard import Shard
+from minga.model.layout import Layout
+from minga.model.replica import Replica
+from minga.model.shard import Shard
+from minga.model.sliced_optimizer import Piece, SlicedOptimizer
+from minga.model.sync_batch_norm.normalise import messages_of
 from minga.simulate.profile import Profile
-from minga.sliced_optimizer import Piece, SlicedOptimizer
 
 __all__ = ["SizedOrder", "SizedReplica"]
 

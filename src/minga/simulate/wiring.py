@@ -6,7 +6,7 @@ import math
 
 from minga.comm.simulated import Cable, Carrier, Change, Wires
 from minga.errors import ConfigError
-from minga.network import Link, Network
+from minga.runs.network import Link, Network
 
 __all__ = ["wires_of"]
 

@@ -5,7 +5,7 @@ A new one is a file here and a line in `STRATEGIES`; outside the package it is u
 
 from __future__ import annotations
 
-from minga.spec import Preset, register
+from minga.base.spec import Preset, register
 from minga.strategies.adaptive import Adaptive
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
@@ -13,7 +13,7 @@ from minga.strategies.diloco import DiLoCo
 from minga.strategies.gossip import Gossip
 from minga.strategies.hierarchical import Hierarchical
 from minga.strategies.local_sgd import LocalSGD
-from minga.strategies.parameter_server import ParameterServer
+from minga.strategies.parameter_server.strategy import ParameterServer
 from minga.strategies.probe import Probe
 from minga.strategies.single import Single
 from minga.strategies.switch import Switch

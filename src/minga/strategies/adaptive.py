@@ -11,16 +11,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from minga.base.config import FieldError
+from minga.base.spec import describe
 from minga.codecs import Codec, Half, Int4, Int8, Plain, PowerSGD, Sign
 from minga.codecs.blocks import BlockCodec
 from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier, broadcast
 from minga.comm.collectives import direct, ring
-from minga.config import FieldError
-from minga.replica import Replica
-from minga.spec import describe
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import LAST, Movement
-from minga.strategies.rungs import Conditions, Rung, choose, worth_measuring
+from minga.strategies.compression_levels import CompressionLevel, Conditions, choose, worth_measuring
+from minga.strategies.delta import LAST, Delta
 
 __all__ = ["Adaptive"]
 
@@ -110,12 +110,12 @@ class Adaptive(Strategy):
         work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
         for rung, seconds in zip(rungs, work, strict=True):
             rung.work_seconds = max(seconds / comm.size, _LEAST_SECONDS)
-        movement = Movement.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
+        movement = Delta.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
         replica.heard = [replica.step] * comm.size
         # The first exchange, before anything is known of the network, is the smallest.
         replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, overhead, seconds_per_byte, last_step=comm.now())
 
-    def _rung(self, codec: Codec, replica: Replica, comm: Transport) -> Rung:
+    def _rung(self, codec: Codec, replica: Replica, comm: Transport) -> CompressionLevel:
         """Try a codec out on a vector like those that it will get."""
         stream = self.stream(replica, f"movement as {codec!r}")
         trial = self.stream(replica, f"trial of {codec!r}")
@@ -134,7 +134,7 @@ class Adaptive(Strategy):
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
         rounds = replica.optimizer_is_adaptive and isinstance(codec, BlockCodec)
-        return Rung(codec, stream, trial, sent, hops, work, harm=_HARM_OF_ROUNDING if rounds else 1.0)
+        return CompressionLevel(codec, stream, trial, sent, hops, work, harm=_HARM_OF_ROUNDING if rounds else 1.0)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update_alone()
@@ -219,10 +219,10 @@ class Adaptive(Strategy):
 class _Pilot:
     """What a rank knows of its own pace and of the link, and the exchange under way."""
 
-    rungs: list[Rung]
-    rung: Rung
+    rungs: list[CompressionLevel]
+    rung: CompressionLevel
     """The form of the exchange under way, or of the next one."""
-    movement: Movement
+    movement: Delta
     overhead: float
     seconds_per_byte: float
     last_step: float
@@ -233,7 +233,7 @@ class _Pilot:
     """Those of them that are being measured, some times in a row."""
     labour: float = 2.0
     """How much longer the work of the last exchange took than it did when its form was tried out."""
-    laboured: Rung | None = None
+    laboured: CompressionLevel | None = None
     """The form of that exchange."""
     period: float = 1.0
     """Fewest steps between the beginnings of two exchanges, on average."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from minga.base.config import FieldError
 from minga.codecs.stream import Stream
 from minga.comm import COLLECTIVES, Transport, all_reduce_mean
 from minga.comm.collectives import Collective, CollectiveName, two_level
-from minga.config import FieldError
-from minga.layout import Bucket
-from minga.replica import Replica
+from minga.model.layout import Bucket
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy
 
 __all__ = ["AllReduce"]

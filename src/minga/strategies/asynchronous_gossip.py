@@ -12,7 +12,7 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
-from minga.replica import Replica
+from minga.model.replica import Replica
 
 __all__ = ["AsynchronousGossip"]
 

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from minga.base.config import FieldError
+from minga.base.spec import Named, describe
 from minga.codecs.base import Codec
 from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean, become_mean, broadcast, same_everywhere
-from minga.config import FieldError
-from minga.layout import Bucket
-from minga.memory import Memory, recall, remember
-from minga.replica import Replica
-from minga.spec import Named, describe
+from minga.model.layout import Bucket
+from minga.model.memory import Memory, recall, remember
+from minga.model.replica import Replica
 
 __all__ = ["Strategy", "refuse_momentum_correction"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minga.codecs.public_copy import PublicCopy
+from minga.codecs.reference_copy import ReferenceCopy
 from minga.comm import Pending, Transport
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.gossip_graphs import Neighbours
 from minga.strategies.gossip_rounds import GossipInRounds
 
@@ -57,7 +57,7 @@ class PubliclyCopied(DecentralizedSGD):
 
     remembers = (*GossipInRounds.remembers, "_copies")
 
-    _copies: dict[int, PublicCopy] | None = None
+    _copies: dict[int, ReferenceCopy] | None = None
 
     def exchange(self, vector: Tensor, comm: Transport, neighbours: Neighbours) -> None:
         assert self._copies is not None, "copies start from what all ranks have in common"
@@ -75,7 +75,7 @@ class PubliclyCopied(DecentralizedSGD):
         """Start the copies from a vector that all ranks have in common."""
         self._copies = {
             # The same name at both ends: random choices that a codec makes alike everywhere follow from it.
-            member: PublicCopy(vector.clone(), self.codec, self.streams(f"gossip of rank {member}"))
+            member: ReferenceCopy(vector.clone(), self.codec, self.streams(f"gossip of rank {member}"))
             for member in (rank, *neighbours.senders)
         }
 

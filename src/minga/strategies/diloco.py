@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from minga.base.config import FieldError
 from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
-from minga.config import FieldError
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import LAST, Movement
+from minga.strategies.delta import LAST, Delta
 
 __all__ = ["DiLoCo"]
 
@@ -81,7 +81,7 @@ class DiLoCo(Strategy):
         parts = [part for part in replica.fragments(self.fragments) if part.start < part.stop]
         replica.state[_KEY] = {
             "movements": [
-                Movement.of(
+                Delta.of(
                     replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part), comm.size
                 )
                 for number, part in enumerate(parts)
@@ -92,7 +92,7 @@ class DiLoCo(Strategy):
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update_alone()
-        movements: list[Movement] = replica.state[_KEY]["movements"]
+        movements: list[Delta] = replica.state[_KEY]["movements"]
         collective = COLLECTIVES[self.collective]
         for number, movement in enumerate(movements):
             # The last fragment's turn is at the end of the period, the others' evenly before it.
@@ -113,7 +113,7 @@ class DiLoCo(Strategy):
         heard[fragment] = max(heard[fragment], step)
         replica.heard = [min(heard)] * comm.size
 
-    def _outer(self, movement: Movement, mean: Tensor) -> Tensor:
+    def _outer(self, movement: Delta, mean: Tensor) -> Tensor:
         """Nesterov: the step that follows the velocity as it will be."""
         if not self.outer_momentum:
             return mean * self.outer_learning_rate

@@ -11,11 +11,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from minga.base.config import FieldError
+from minga.base.spec import describe
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean
-from minga.config import FieldError
-from minga.replica import Replica
-from minga.spec import describe
+from minga.model.replica import Replica
 from minga.strategies.asynchronous_gossip import AsynchronousGossip
 from minga.strategies.base import Strategy, refuse_momentum_correction
 from minga.strategies.decentralized_sgd import DecentralizedSGD, PubliclyCopied

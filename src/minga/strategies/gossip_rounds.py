@@ -11,7 +11,7 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 from minga.comm import Done, Pending, Transport
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.gossip_graphs import Neighbours
 
 __all__ = ["GossipInRounds", "Streams", "Topology"]

@@ -13,14 +13,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from minga.bad_numbers import all_finite
+from minga.base.config import FieldError
+from minga.base.spec import describe
 from minga.codecs.base import Codec
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
-from minga.config import FieldError
-from minga.layout import Bucket
-from minga.replica import Replica
-from minga.spec import describe
+from minga.model.layout import Bucket
+from minga.model.non_finite import all_finite
+from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
 from minga.strategies.gossip import Gossip

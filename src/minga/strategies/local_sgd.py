@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from minga.base.config import FieldError
 from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
-from minga.config import FieldError
-from minga.layout import Bucket
-from minga.replica import Replica
+from minga.model.layout import Bucket
+from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, refuse_momentum_correction
-from minga.strategies.movement import LAST, Movement
+from minga.strategies.delta import LAST, Delta
 from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["LocalSGD"]
@@ -115,13 +115,11 @@ class LocalSGD(Strategy):
             state["next"] = replica.step + self.period_at(replica.step)
             return
         if state["movement"] is None:
-            state["movement"] = Movement.of(
-                replica.parameters, slice(None), self.stream(replica, "movement"), comm.size
-            )
+            state["movement"] = Delta.of(replica.parameters, slice(None), self.stream(replica, "movement"), comm.size)
             state["began"] = replica.step - 1
             replica.heard = [replica.step - 1] * comm.size
         replica.update_alone()
-        movement: Movement = state["movement"]
+        movement: Delta = state["movement"]
         last = replica.step >= state["next"]
         if last or replica.step - state["began"] >= self.overlap:
             movement.complete(replica.parameters)
@@ -136,7 +134,7 @@ class LocalSGD(Strategy):
                 replica.heard = [replica.step] * comm.size
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        movement: Movement | None = replica.state[_KEY]["movement"]
+        movement: Delta | None = replica.state[_KEY]["movement"]
         if movement is not None:
             movement.arrive()
 
@@ -145,7 +143,7 @@ class LocalSGD(Strategy):
 
     def _leave(self, replica: Replica, comm: Transport) -> None:
         """End local training: all replicas agree."""
-        movement: Movement | None = replica.state[_KEY]["movement"]
+        movement: Delta | None = replica.state[_KEY]["movement"]
         if movement is not None:
             movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
             replica.state[_KEY]["movement"] = None

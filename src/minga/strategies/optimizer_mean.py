@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minga.comm import Transport, all_reduce_sum, become_mean
-from minga.replica import Replica
+from minga.model.replica import Replica
 
 __all__ = ["average_optimizers"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from minga.comm import Transport
 from minga.comm.probing import probe
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy
 
 __all__ = ["Probe"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from minga.comm import Transport
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.decentralized_sgd import swap
 from minga.strategies.gossip_graphs import Neighbours
 from minga.strategies.gossip_rounds import GossipInRounds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minga.base.config import FieldError
 from minga.comm import Transport
-from minga.config import FieldError
-from minga.replica import Replica
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy
 
 __all__ = ["Single"]

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from minga.base.config import FieldError
 from minga.comm import Transport, all_reduce_sum
 from minga.comm.collectives import CollectiveName
-from minga.config import FieldError
-from minga.layout import Bucket
-from minga.replica import Replica
+from minga.model.layout import Bucket
+from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy
-from minga.strategies.parameter_server import ParameterServer
+from minga.strategies.parameter_server.strategy import ParameterServer
 
 __all__ = ["Switch"]
 

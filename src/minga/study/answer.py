@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.table import Table
 
-from minga.experiment import load
 from minga.report.metrics import shown_metric
 from minga.report.numbers import duration
 from minga.report.summary import Summary, summarise
+from minga.runs.experiment import load
 from minga.study.cells import Cell
 from minga.study.runner import Outcome
 

@@ -19,10 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from minga.config import Config, FieldError, build
+from minga.base.config import Config, FieldError, build
 from minga.errors import ConfigError
-from minga.experiment import Experiment, with_codec, with_overrides
-from minga.network import Network
+from minga.runs.experiment import Experiment, with_codec, with_overrides
+from minga.runs.network import Network
 from minga.strategies import Single
 from minga.study.label import label_of, text_of
 

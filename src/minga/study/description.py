@@ -30,7 +30,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BeforeValidator
 
-from minga.config import Config, FieldError, build
+from minga.base.config import Config, FieldError, build
 from minga.errors import unknown
 from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, make_first_cell, overlay, weights_name
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from minga.base.toml_files import read_toml
 from minga.errors import ConfigError, UsageError
 from minga.study.description import Study
-from minga.toml_files import read_toml
 
 __all__ = ["remove_runs_without_a_result", "remove_tree", "study_directory"]
 

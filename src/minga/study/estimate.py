@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from minga.base.spec import describe
 from minga.data.batches import first_samples, length
-from minga.experiment import Experiment
-from minga.spec import describe
+from minga.model.torch_threads import torch_threads
+from minga.runs.experiment import Experiment
+from minga.runs.workload import Workload, load_workload
 from minga.strategies import ParameterServer, Switch
 from minga.study.cells import Cell
-from minga.torch_threads import torch_threads
-from minga.workload import Workload, load_workload
 
 __all__ = ["Forecast"]
 

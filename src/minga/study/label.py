@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minga.spec import Named, describe
-from minga.units import format_bandwidth, format_duration
+from minga.base.spec import Named, describe
+from minga.base.units import format_bandwidth, format_duration
 
 __all__ = ["label_of", "text_of"]
 

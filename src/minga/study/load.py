@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minga.config import FieldError, build
+from minga.base.config import FieldError, build
+from minga.base.toml_files import at_its_place, read_toml
 from minga.errors import unknown
 from minga.study.description import Study
-from minga.toml_files import at_its_place, read_toml
 
 __all__ = ["load_study", "shipped_studies"]
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.errors import MingaError, RunStopped
+from minga.launch.runner import run
+from minga.model.weights import weights_file
 from minga.report.live import View
-from minga.runner import run
 from minga.study.cells import weights_name
 from minga.study.description import Job, Study
 from minga.study.directory import remove_runs_without_a_result, remove_tree, study_directory
 from minga.study.estimate import Forecast
 from minga.study.progress import Standing, StudyView
 from minga.study.results import Result, Results
-from minga.weights import weights_file
 
 __all__ = ["Outcome", "outcome_of", "run_study", "weights_of"]
 

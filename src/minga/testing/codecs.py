@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from minga.base.config import fields_of
+from minga.base.spec import describe, parse
 from minga.codecs import Codec, Stream
-from minga.codecs.public_copy import PublicCopy
+from minga.codecs.reference_copy import ReferenceCopy
 from minga.comm import all_reduce_mean
 from minga.comm.collectives import ring
 from minga.comm.threads import run_threads
 from minga.comm.traced import TracedTransport, Traffic
 from minga.comm.transport import Transport
-from minga.config import fields_of
-from minga.spec import describe, parse
 
 __all__ = ["CodecConformance", "FeedbackCodecConformance", "UnbiasedCodecConformance", "assert_right_in_the_mean"]
 
@@ -141,8 +141,8 @@ class CodecConformance:
 
     def test_differences_arrive_in_the_end(self) -> None:
         codec, vector = self.make(), _random(LENGTH, torch.float64)
-        sender = PublicCopy(torch.zeros_like(vector), codec, Stream(SHAPES, seed=7))
-        receiver = PublicCopy(torch.zeros_like(vector), codec, Stream(SHAPES, seed=8))
+        sender = ReferenceCopy(torch.zeros_like(vector), codec, Stream(SHAPES, seed=7))
+        receiver = ReferenceCopy(torch.zeros_like(vector), codec, Stream(SHAPES, seed=8))
         for _ in range(200):
             receiver.apply(sender.encode(vector))
         assert torch.equal(sender.known, receiver.known)

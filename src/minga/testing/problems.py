@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import IterableDataset, TensorDataset
 
-from minga.workload import Workload
+from minga.runs.workload import Workload
 
 __all__ = ["adam", "blobs", "sgd_with_momentum", "streamed_blobs"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from minga.base.spec import describe
 from minga.codecs import Codec
 from minga.data.batches import length
-from minga.replica import Replica, trainable
+from minga.model.replica import Replica, trainable
+from minga.runs.workload import Workload
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
-from minga.spec import describe
-from minga.workload import Workload
 
 __all__ = ["profile_of"]
 

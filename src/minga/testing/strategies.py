@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from minga.base.config import fields_of
+from minga.base.spec import describe, parse
 from minga.comm.threads import run_threads
-from minga.config import fields_of
 from minga.errors import DivergedError
-from minga.experiment import Cluster, Experiment, Training
-from minga.replica import Replica
-from minga.spec import describe, parse
+from minga.model.replica import Replica
+from minga.runs.experiment import Cluster, Experiment, Training
+from minga.runs.workload import Workload
 from minga.strategies import Single, Strategy
 from minga.testing.problems import adam, blobs, sgd_with_momentum
 from minga.testing.worlds import train_in_threads
-from minga.workload import Workload
 
 __all__ = ["DeterministicStrategyConformance", "ExactStrategyConformance", "StrategyConformance"]
 

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from minga.comm.tcp import DataDoor, TcpTransport, Tls
+from minga.comm.tcp import DataListener, TcpTransport, Tls
 from minga.comm.threads import run_ranks, run_threads
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
-from minga.experiment import Experiment
 from minga.measure.recorder import Recorder
 from minga.membership.generation import Generation, MemberInfo
-from minga.replica import Replica
-from minga.train import train
-from minga.trainee import build_trainee
-from minga.workload import Workload
+from minga.model.replica import Replica
+from minga.runs.experiment import Experiment
+from minga.runs.workload import Workload
+from minga.training.loop import train
+from minga.training.train_state import build_train_state
 
 __all__ = ["generation_of", "run_gloo_threads", "run_tcp_threads", "train_in_threads"]
 
@@ -35,7 +35,7 @@ def train_in_threads(
 ) -> list[Replica]:
     """Train with the real loop on the thread transport (or by `run_on`); the replicas of all ranks, servers last."""
     # One after the other: threads share torch's random numbers.
-    trainees = [build_trainee(experiment, workload, rank) for rank in range(experiment.ranks)]
+    trainees = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
 
     def body(comm: Transport) -> Replica:
         train(experiment, trainees[comm.rank], comm, Recorder(None))
@@ -62,7 +62,7 @@ def run_gloo_threads(
     return run_ranks(size, connect, function)
 
 
-def generation_of(doors: Sequence[DataDoor], number: int = 1, *, hosts: Sequence[str] | None = None) -> Generation:
+def generation_of(doors: Sequence[DataListener], number: int = 1, *, hosts: Sequence[str] | None = None) -> Generation:
     """The members that listen at some doors."""
     names = hosts if hosts is not None else ["localhost"] * len(doors)
     members = tuple(
@@ -82,7 +82,7 @@ def run_tcp_threads(
 ) -> list[Result]:
     """Run `function(comm)` on `size` ranks that are threads here, but talk over TCP connections of their own."""
     with contextlib.ExitStack() as stack:
-        doors = [stack.enter_context(DataDoor(tls=tls)) for _ in range(size)]
+        doors = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
         generation = generation_of(doors, hosts=hosts)
         transports: dict[int, TcpTransport] = {}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minga.errors import unknown
-from minga.workload import Workload
+from minga.runs.workload import Workload
 from minga.workloads.captions import flickr8k_captions
 from minga.workloads.cifar10 import cifar10_vgg
 from minga.workloads.digits import digits

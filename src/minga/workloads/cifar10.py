@@ -13,8 +13,8 @@ from torch.utils.data import TensorDataset
 
 from minga.data.cifar10 import TEST_FILES, TRAIN_FILES, read_cifar10
 from minga.data.directory import dataset_directory
-from minga.evaluate import ConfusionMatrix
-from minga.workload import Workload, correct
+from minga.metrics import ConfusionMatrix
+from minga.runs.workload import Workload, correct
 from minga.workloads.schedules import warm_up_and_fall
 
 __all__ = ["VggLike", "cifar10_vgg"]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.digits import load_digits
-from minga.workload import Workload
+from minga.runs.workload import Workload
 from minga.workloads.models import DigitsNet
 
 __all__ = ["digits"]

@@ -22,8 +22,8 @@ from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import Manifest, is_prepared
 from minga.data.sources import known_dataset
 from minga.errors import DataError
-from minga.evaluate import F1, ConfusionMatrix
-from minga.workload import FurtherTest, Workload, correct
+from minga.metrics import F1, ConfusionMatrix
+from minga.runs.workload import FurtherTest, Workload, correct
 from minga.workloads.resnet import ResNet34
 
 __all__ = ["fish_resnet34"]

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from minga.data.directory import dataset_directory
 from minga.data.idx import read_idx
 from minga.errors import DataError
-from minga.workload import Workload
+from minga.runs.workload import Workload
 from minga.workloads.models import LeNet5, MultilayerPerceptron, NielsenNet, SmallConvNet, SmallResNet
 from minga.workloads.schedules import warm_up_and_fall
 

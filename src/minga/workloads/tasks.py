@@ -20,8 +20,8 @@ from torch.utils.data import TensorDataset
 
 from minga.data.digits import load_digits
 from minga.data.text import as_numbers, pieces
-from minga.evaluate import F1, R2, AreaUnderROC, MeanSquaredError, Perplexity, RootMeanSquaredError, WordAccuracy
-from minga.workload import Workload
+from minga.metrics import F1, R2, AreaUnderROC, MeanSquaredError, Perplexity, RootMeanSquaredError, WordAccuracy
+from minga.runs.workload import Workload
 from minga.workloads.models import DigitsNet, SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
 

@@ -15,8 +15,8 @@ from torch.utils.data import TensorDataset
 from minga.data.directory import dataset_directory
 from minga.data.text import as_numbers, pieces, read_text
 from minga.errors import ConfigError, DataError
-from minga.evaluate import Perplexity, WordAccuracy
-from minga.workload import Workload
+from minga.metrics import Perplexity, WordAccuracy
+from minga.runs.workload import Workload
 from minga.workloads.models import SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
 

@@ -1,11 +1,11 @@
 """A transport over plain TCP connections (or TLS) that survives the loss of peers: abort it, form the next one.
 
-with DataDoor("127.0.0.1") as door:  # once per process; tell the others door.port
+with DataListener("127.0.0.1") as door:  # once per process; tell the others door.port
     comm = TcpTransport(generation, rank, door)
 """
 
-from minga.comm.tcp.door import DataDoor
+from minga.comm.tcp.door import DataListener
 from minga.comm.tcp.line import Tls
 from minga.comm.tcp.transport import TcpTransport
 
-__all__ = ["DataDoor", "TcpTransport", "Tls"]
+__all__ = ["DataListener", "TcpTransport", "Tls"]

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from minga.comm.tcp.bell import Bell
+from minga.comm.tcp.bell import Waker
 from minga.comm.tcp.channel import Channel
 from minga.comm.tcp.greeting import Dropped, Secret, greet
 from minga.comm.tcp.line import READ, WRITE, Line, Steps, Tls
 from minga.errors import PeerLost, PeerTimeout
 from minga.membership.generation import Generation
 
-__all__ = ["Attendant"]
+__all__ = ["IOThread"]
 
 _log = logging.getLogger("minga.comm.tcp")
 
@@ -46,7 +46,7 @@ class _Call:
     """When to call again, if there is no line."""
 
 
-class Attendant:
+class IOThread:
     """Looks after the channels of one rank."""
 
     def __init__(self, generation: Generation, rank: int, tls: Tls | None, seconds: float) -> None:
@@ -64,7 +64,7 @@ class Attendant:
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._closed = False
         self._poller = select.epoll()
-        self._bell = Bell()
+        self._bell = Waker()
         self._poller.register(self._bell.descriptor, READ)
         self._thread = threading.Thread(target=self._run, name=f"minga-tcp-{rank}", daemon=True)
         self._thread.start()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-__all__ = ["Bell"]
+__all__ = ["Waker"]
 
 
-class Bell:
+class Waker:
     """Ringing takes no lock, so that also the handler of a signal may do it in the middle of anything.
 
     For the same reason nobody closes it: somebody may be about to ring, and the number could be another file's by then.

@@ -1,7 +1,7 @@
 """Messages between all ranks over connections of their own, moved on by whoever waits for one of them.
 
 Who waits does the work itself: no other thread has to be woken first, which is most of what a short message costs.
-While nobody waits and something long is under way, the `Attendant` does it.
+While nobody waits and something long is under way, the `IOThread` does it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Protocol
 
-from minga.comm.tcp.bell import Bell
+from minga.comm.tcp.bell import Waker
 from minga.comm.tcp.exchange import Exchange
 from minga.comm.tcp.frames import SHORT_BYTES
 from minga.comm.tcp.line import READ, Line
@@ -47,7 +47,7 @@ class Channel:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._poller = select.epoll()
-        self._bell = Bell()
+        self._bell = Waker()
         self._poller.register(self._bell.descriptor, READ)
         self.descriptor = self._poller.fileno()
         self._exchange = Exchange(

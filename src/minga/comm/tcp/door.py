@@ -1,6 +1,6 @@
 """Where others connect to a process for data: one listener for its lifetime, whatever generations come and go.
 
-    with DataDoor("127.0.0.1") as door:
+    with DataListener("127.0.0.1") as door:
         print(door.port)  # tell it to the others
 
 Nobody gets in who does not know the secret of the generation that it names. A quicker peer may come for a generation
@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from minga.allowance import Allowance
-from minga.comm.tcp.bell import Bell
+from minga.base.rate_limit import RateLimit
+from minga.comm.tcp.bell import Waker
 from minga.comm.tcp.greeting import Dropped, Hello, Secret, hear, prove, refuse
 from minga.comm.tcp.line import READ, Line, Steps, Tls
 from minga.errors import PortBusy
 
-__all__ = ["DataDoor"]
+__all__ = ["DataListener"]
 
 _log = logging.getLogger("minga.comm.tcp")
 
@@ -54,7 +54,7 @@ class _Visitor:
     since: float = field(default_factory=time.monotonic)
 
 
-class DataDoor:
+class DataListener:
     """Listens at once, at a port that the kernel chooses, and greets in a thread of its own."""
 
     def __init__(self, address: str = "127.0.0.1", tls: Tls | None = None) -> None:
@@ -72,16 +72,16 @@ class DataDoor:
         self._over: set[tuple[int, int]] = set()
         self._latest = -1
         self._visitors: dict[int, _Visitor] = {}
-        self._lines = Allowance(_MOST_LINES_A_SECOND, seconds=1.0)
+        self._lines = RateLimit(_MOST_LINES_A_SECOND, seconds=1.0)
         self._closed = False
-        self._bell = Bell()
+        self._bell = Waker()
         self._poller = select.epoll()
         self._poller.register(self._listener.fileno(), READ)
         self._poller.register(self._bell.descriptor, READ)
         self._thread = threading.Thread(target=self._run, name=f"minga-door-{self.port}", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> DataDoor:
+    def __enter__(self) -> DataListener:
         return self
 
     def __exit__(self, *exception: Any) -> None:

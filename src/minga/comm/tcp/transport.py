@@ -17,9 +17,9 @@ from torch import Tensor
 
 from minga.comm.background import BackgroundThread
 from minga.comm.collectives.ring import ring
-from minga.comm.tcp.attendant import Attendant
+from minga.comm.tcp.attendant import IOThread
 from minga.comm.tcp.channel import Channel
-from minga.comm.tcp.door import DataDoor
+from minga.comm.tcp.door import DataListener
 from minga.comm.tcp.greeting import Dropped, Hello
 from minga.comm.tcp.line import Line
 from minga.comm.tcp.operation import bytes_of
@@ -45,7 +45,7 @@ class TcpTransport(Transport):
         self,
         generation: Generation,
         rank: int,
-        door: DataDoor,
+        door: DataListener,
         timeout_seconds: float = 120.0,
         *,
         connect_at_once: bool = True,
@@ -125,7 +125,9 @@ class TcpTransport(Transport):
 class _Core:
     """What all views of one transport share."""
 
-    def __init__(self, generation: Generation, rank: int, door: DataDoor, seconds: float, *, complete: bool) -> None:
+    def __init__(
+        self, generation: Generation, rank: int, door: DataListener, seconds: float, *, complete: bool
+    ) -> None:
         self._generation = generation
         self._rank = rank
         self._door = door
@@ -135,7 +137,7 @@ class _Core:
         self.over = threading.Event()
         self._closed = False
         self.background = BackgroundThread(rank, seconds * 2)
-        self._attendant = Attendant(generation, rank, door.tls, seconds)
+        self._attendant = IOThread(generation, rank, door.tls, seconds)
         gatherings = _GATHERING.values()
         self.channels = [
             Channel(number, rank, len(generation.members), self._attendant, seconds, asked=number in gatherings)

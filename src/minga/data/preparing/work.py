@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from minga.base.process_pool import Pool
 from minga.data.prepared.shard_file import Field
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
 from minga.data.preparing.statistics import Moments
 from minga.data.readers import Origin, open_reader
 from minga.data.readers.base import BadSample, Reader, Sample
 from minga.errors import DataError, RunError
-from minga.pool import Pool
 
 __all__ = ["Done", "Labour", "Task", "do_all", "kept_form", "outline_of"]
 

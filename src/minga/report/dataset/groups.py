@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from minga.evaluate.metric import lower_by_name
+from minga.base.units import parse_bandwidth
+from minga.metrics.metric import lower_by_name
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
 from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
 from minga.report.metrics import main_metric
-from minga.units import parse_bandwidth
 
 __all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
 

@@ -15,13 +15,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from minga.config import FieldError, build
+from minga.base.config import FieldError, build
 from minga.errors import ConfigError, UsageError
-from minga.experiment import Experiment
 from minga.measure.events import event_files
 from minga.report.dataset.settings import settings_of
 from minga.report.summary import RankSummary, Summary, summarise
-from minga.run_directory import SIMULATED
+from minga.runs.directory import SIMULATED
+from minga.runs.experiment import Experiment
 from minga.strategies import AllReduce, ParameterServer
 
 __all__ = ["Point", "Run", "Sample", "is_run", "read_run"]

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minga.base.spec import describe
+from minga.base.units import parse_bandwidth, parse_duration
 from minga.errors import ConfigError
-from minga.experiment import Experiment
-from minga.spec import describe
-from minga.units import parse_bandwidth, parse_duration
+from minga.runs.experiment import Experiment
 
 __all__ = ["bandwidth_text", "differing", "labels", "settings_of", "shown_value", "telling"]
 

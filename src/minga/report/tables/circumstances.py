@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 
-from minga import __version__
+from minga._version import __version__
 from minga.report.dataset.groups import Dataset
 from minga.report.dataset.settings import shown_value
 from minga.report.tables.table import Column, Table

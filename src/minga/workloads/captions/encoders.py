@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from minga.base.user_files import load_from_file
 from minga.data.flickr8k import Features
 from minga.data.readers.base import BadSample
 from minga.data.readers.shaping import in_8_bits, upright
 from minga.errors import ConfigError, DataError, unknown
-from minga.user_files import load_from_file
 
 __all__ = ["ENCODERS", "Encoder", "encode", "load_encoder", "read_colour", "save_features"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from minga.errors import ConfigError, unknown
-from minga.trained import load_trained
+from minga.training.trained import load_trained
 from minga.workloads.captions.decoding import sentences
 from minga.workloads.captions.model import CaptionNet
 from minga.workloads.captions.workload import LONGEST, CaptionData, bleu_metrics, load_caption_data

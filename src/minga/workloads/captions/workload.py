@@ -23,8 +23,8 @@ from torch.utils.data import TensorDataset
 from minga.data.directory import dataset_directory
 from minga.data.flickr8k import CAPTIONS, SPLITS, Features, find_features, read_captions, read_features, read_names
 from minga.errors import DataError
-from minga.evaluate import Bleu, Perplexity
-from minga.workload import FurtherTest, Workload
+from minga.metrics import Bleu, Perplexity
+from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.captions.vocabulary import Vocabulary, padded

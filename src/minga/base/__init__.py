@@ -1,0 +1,1 @@
+"""What every room uses and what knows none of them: checked configurations, their strings and files, units."""

@@ -1,0 +1,119 @@
+"""`run(experiment)`: the one way in, for Python, the command line and everything built on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from minga.base.spec import describe
+from minga.base.user_files import check_file
+from minga.errors import ConfigError, unknown
+from minga.lab.limits import check_network
+from minga.launch.listening import Listening, prepared
+from minga.launch.local import launch_local
+from minga.measure.power import machine_power
+from minga.model.weights import check_weights
+from minga.report.live import View
+from minga.report.notebook_view import in_notebook, live_view
+from minga.report.summary import Summary, summarise
+from minga.runs.directory import alone_in, make_run_directory
+from minga.runs.experiment import Experiment, load
+from minga.runs.network import Network
+from minga.training.checkpoints.files import Manifest
+from minga.training.checkpoints.history import rewind_events
+from minga.training.checkpoints.resume import find_last_good, next_session, set_later_aside
+from minga.workloads import WORKLOADS
+
+__all__ = ["check", "go_on", "run"]
+
+
+def run(experiment: Experiment, view: View | None = None, *, listening: Listening | None = None) -> Summary:
+    """Train as the experiment says; what came out. The run's directory has everything else.
+
+    `view`: what is seen meanwhile; None: nothing, or in a notebook a cell that changes (`View()`: nothing at all).
+    `listening`: with nodes of other machines, which join (`minga join`, `launch.joining.join_run`).
+    """
+    if view is None and in_notebook():
+        with live_view() as shown:
+            return run(experiment, shown, listening=listening)
+    if listening is not None:
+        experiment = prepared(experiment, listening)
+    check(experiment)
+    if experiment.training.start_from is not None:
+        check_weights(Path(experiment.training.start_from))  # before anything is made
+    directory = make_run_directory(experiment)
+    with alone_in(directory):
+        return _train(experiment, directory, view or View(), listening=listening)
+
+
+def check(experiment: Experiment) -> None:
+    """`UsageError` for what can't be trained here."""
+    if ".py" in experiment.workload:
+        check_file(experiment.workload)
+    elif experiment.workload not in WORKLOADS:
+        raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
+    if experiment.in_lab:
+        check_network(experiment.cluster.network or Network(), experiment.hosts)
+    if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
+
+
+def go_on(
+    directory: Path,
+    experiment: Experiment | None = None,
+    view: View | None = None,
+    *,
+    listening: Listening | None = None,
+) -> Summary:
+    """Go on with a run from its last good checkpoint, as its own experiment says or another of the same workload."""
+    directory = directory.expanduser().resolve()
+    if not (directory / "experiment.toml").is_file():
+        raise ConfigError(f"{directory} is no directory of a run: it has no experiment.toml")
+    before = load(directory / "experiment.toml")
+    experiment = experiment or before
+    if listening is not None:
+        experiment = prepared(experiment, listening)
+    check(experiment)
+    if experiment.workload != before.workload:
+        raise ConfigError(f"{directory} is a run of {before.workload}, not of {experiment.workload}")
+    if not experiment.checkpoints.enabled:
+        raise ConfigError("checkpoints are turned off: a run that goes on needs them")
+    with alone_in(directory):
+        checkpoint = find_last_good(directory)
+        _check_end(experiment, checkpoint.manifest(0))
+        set_later_aside(directory, checkpoint)
+        rewind_events(directory, checkpoint)
+        if experiment != before:
+            (directory / "experiment.toml").write_text(experiment.to_toml(), encoding="utf-8")
+        return _train(experiment, directory, view or View(), resume=checkpoint.name, listening=listening)
+
+
+def _check_end(experiment: Experiment, reached: Manifest) -> None:
+    """`ConfigError` if training should end before where it is already: nothing would be trained, and all seem well."""
+    training = experiment.training
+    if training.steps is not None and reached.step > training.steps:
+        raise ConfigError(f"the run has come to step {reached.step} already; --steps {training.steps} lies before that")
+    if training.epochs is not None and (reached.epoch, reached.offset) > (training.epochs, 0):
+        raise ConfigError(f"the run is in epoch {reached.epoch + 1} already; --epochs {training.epochs} lies before it")
+
+
+def _train(
+    experiment: Experiment,
+    directory: Path,
+    view: View,
+    *,
+    resume: str | None = None,
+    listening: Listening | None = None,
+) -> Summary:
+    nodes = experiment.cluster.nodes
+    strategy = describe(experiment.chosen_strategy)
+    title = f"{experiment.workload}, {nodes} node{'s' if nodes > 1 else ''}, {strategy}"
+    view.begin(directory, title)
+    interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
+    with machine_power(directory, interval_seconds=interval, gpus=gpus):
+        session = next_session(directory)
+        launch_local(experiment, directory, view.tick, resume=resume, session=session, listening=listening)
+    summary = summarise(directory, experiment)
+    assert summary is not None, "every rank ended well, yet none began"
+    return summary

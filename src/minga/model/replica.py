@@ -1,0 +1,400 @@
+"""One copy of the model, as the strategies see it: a flat vector of parameters and one of gradients.
+
+    replica = Replica(model, optimizer)
+    replica.compute_gradients(lambda: loss_of(model, batch)); replica.update()
+
+The model's own tensors are views into the two vectors, so that sharding, sending and averaging are slices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from minga.errors import WorkloadError
+from minga.measure.spans import NO_SPANS, Spans
+from minga.model.clipping import clipping_of
+from minga.model.layout import Bucket, Layout, Place
+from minga.model.non_finite import NonFinite, all_finite, find_non_finite
+from minga.model.shard import Shard
+from minga.model.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
+from minga.model.sync_batch_norm.normalise import AddUp, channels_of_batch_norms, normalising_together
+from minga.model.sync_batch_norm.statistics import KeptStatistics
+from minga.model.update_log import Period, UpdateLog
+
+__all__ = ["Replica", "Shard", "trainable"]
+
+
+class Replica:
+    """A model and its optimizer behind one flat vector each of parameters and gradients."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, *, spans: Spans = NO_SPANS, keep_optimizer: bool = False
+    ) -> None:
+        """`keep_optimizer`: update with the optimizer itself, not with a faster copy over the flat vector."""
+        self.model = model
+        self.optimizer = optimizer
+        self._begin(spans)
+        self._tensors = trainable(model)
+        self.layout = Layout.of(self._tensors)
+        self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
+        self._gradient_views = [tensor.grad for _, tensor in self._tensors]
+        self._groups = _group_of_each(self._tensors, optimizer)
+        if keep_optimizer:
+            tensors = [tensor for _, tensor in self._tensors]
+            self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
+        else:
+            self._whole = self._slice(self.parameters, self.gradients, 0)
+
+    def _begin(self, spans: Spans) -> None:
+        """What a replica has besides its model."""
+        self.spans = spans
+        self.step = 0
+        """The step under way, from 1 on."""
+        self.weight = 1.0
+        """This rank's share of the current global batch, relative to an equal share."""
+        self.add_up: AddUp | None = None
+        """How BatchNorm adds up sums over all ranks that have samples of the step under way; None: each normalises over
+        its own."""
+        self.fill = 1.0
+        """This rank's samples in the current step, relative to a full batch of its own."""
+        self.loss = math.nan
+        """The loss of the last step on this rank."""
+        self.state: dict[str, Any] = {}
+        """What strategies remember between steps."""
+        self.notes: dict[str, Any] = {}
+        """What strategies found out, for the run's events: numbers, strings, tables of them."""
+        self.applied = 0
+        """The last step whose own gradients are in the parameters."""
+        self.heard: list[int] | None = None
+        """For each rank that trains, the last step of its own that is in these parameters; None: the same for all, as
+        where all exchange in every step. Strategies with local steps set it."""
+        self.agreed = False
+        """Whether all replicas are equal already when a strategy takes over from another, so that none need be sent."""
+        self.peers = 1
+        """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
+        self.rank = 0
+        """For error messages; who is who is the transport's business."""
+        self.bad: NonFinite | None = None
+        """What this rank's own gradients of the step under way have that is no number."""
+        self.skipped = False
+        """Whether the step under way changed nothing, here or on another rank, because of that."""
+        self.served: Shard | None = None
+        """The part of the parameters that this rank holds for others."""
+        self.ledger = UpdateLog()
+        """For ranks that serve: what they have applied."""
+        self.names: list[str] = []
+        """Id and incarnation of each rank, where processes may be started again."""
+        self.servers: int | None = None
+        """Ranks that are here to serve; None: as many as the strategy says."""
+        self.pushes = 0
+        """What this process has sent to servers so far, ..."""
+        self.acked = 0
+        """... the last that all of them have answered, ..."""
+        self.over = False
+        """... and whether it has got their final parameters."""
+        self.period: Period | None = None
+        """Who trains now, and from where in the data on."""
+        self.periods = 0
+        """How many there were."""
+        self.save: Callable[[int, bool], None] = lambda moment, leaving: None
+        """For ranks that serve: keep a checkpoint of this moment, and leave if asked to."""
+        self._pieces_of_shard: list[Piece] = []
+        self._hooks: list[Any] = []
+        self._momentum: float | None = None
+        self.buckets: list[Bucket] = []
+        self.when_ready: Callable[[Bucket], None] | None = None
+        """Called with each bucket, in order, as soon as backward has filled it."""
+        self._next_bucket = 0
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """One for each parameter group, as the optimizer has them now."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    @property
+    def optimizer_is_adaptive(self) -> bool:
+        """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
+        return self._whole.adaptive
+
+    def name_of(self, rank: int) -> str:
+        """What tells the process of a rank from all others, also earlier ones."""
+        return self.names[rank] if self.names else f"rank-{rank}"
+
+    def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
+        """Forward and backward on this rank's share of the batch; `None` for an empty share."""
+        self._prepare_gradients()
+        if compute_loss is None:
+            return
+        with self._normalising():
+            with self.spans.span("forward"):
+                loss = compute_loss()
+            self.backward(loss)
+        self.statistics.mend()
+
+    def _normalising(self) -> contextlib.AbstractContextManager[None]:
+        if self.add_up is None:
+            return contextlib.nullcontext()
+        return normalising_together(self.model, self.add_up, weight=self.weight)
+
+    @functools.cached_property
+    def channels_of_batch_norms(self) -> tuple[int, ...]:
+        """Of each layer that normalises over a batch; none where the run leaves each node to its own samples."""
+        return channels_of_batch_norms(self.model)
+
+    @functools.cached_property
+    def statistics(self) -> KeptStatistics:
+        """Of these layers; whoever goes forward keeps them before."""
+        return KeptStatistics(self.model)
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill `gradients` from a loss that was computed already."""
+        if loss.numel() != 1:
+            raise WorkloadError(
+                f"the loss has shape {tuple(loss.shape)}; it should be one number, the mean over samples"
+            )
+        self.loss = float(loss.detach())
+        if not math.isfinite(self.loss):
+            # Whoever averages this with others sees it too, in the place of gradients that mean nothing.
+            self.bad = NonFinite(None, self.loss)
+            if self.add_up is None:
+                self.gradients.fill_(math.nan)
+                return
+            loss = loss * math.nan  # the others wait for this rank's part of their BatchNorm's sums
+        if loss.grad_fn is None:
+            raise WorkloadError("the loss does not depend on the model: was it detached or computed by no_grad?")
+        with self.spans.span("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        if not self.buckets:
+            self._look_at(self.layout.places, self.gradients)
+
+    def _look_at(self, places: Sequence[Place], gradients: Tensor) -> None:
+        """Find what is no number among this rank's own gradients."""
+        if self.bad is None and not all_finite(gradients):
+            self.bad = find_non_finite(places, gradients, places[0].start)
+
+    def update(self, scale: float = 1.0) -> None:
+        """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`.
+
+        Where they are no numbers, on this rank or (as their mean has it) on another, nothing changes.
+        """
+        with self.spans.span("update"):
+            self._apply(scale, good=all_finite(self.gradients))
+
+    def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
+        self.applied = self.step  # also where there is nothing to apply: the step is over
+        self.skipped = not good
+        if good:
+            self._whole.step(self.learning_rates, scale, decay)
+
+    def update_alone(self) -> None:
+        """Apply this rank's own gradients; later the outcome is averaged with that of `peers` others.
+
+        Adam and its relatives divide by the size of gradients, noise included, and that of a rank alone has more of it
+        than the mean of all: its steps would be too short by the square root of their number, once they are averaged
+        (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
+        as with gradients that are averaged in every step; weight decay that goes beside gradients is not. SGD has no
+        such trouble.
+        """
+        if not self.fill:  # momentum alone should not move a replica that had no samples
+            self.applied = self.step
+            return
+        with self.spans.span("update"):
+            # These gradients were looked at already, unless neighbours have averaged theirs with them since.
+            good = all_finite(self.gradients) if self.buckets else self.bad is None
+            self._apply(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0, good=good, decay=1.0)
+
+    def cut_buckets(self, nbytes: int) -> None:
+        """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
+        elements = max(1, nbytes // self.gradients.element_size())
+        places = self.layout.places
+        self.buckets = []
+        for index, members in enumerate(self.layout.buckets(elements)):
+            own = places[members.start : members.stop]
+            self.buckets.append(Bucket(index, self.gradients[own[0].start : own[-1].stop], own))
+        self._watch_buckets()
+
+    def drop_buckets(self) -> None:
+        """From now on, gradients become ready as a whole."""
+        self.buckets = []
+        self._watch_buckets()
+
+    def _watch_buckets(self) -> None:
+        """Have backward tell which parameters have their gradient."""
+        for hook in self._hooks:
+            hook.remove()
+        tensors = dict(self._tensors)
+        self._hooks = [
+            tensors[place.name].register_post_accumulate_grad_hook(self._filler(bucket, place.name))  # type: ignore[no-untyped-call]
+            for bucket in self.buckets
+            for place in bucket.places
+        ]
+
+    def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
+        def filled(_: Tensor) -> None:
+            if name in bucket.filled:
+                raise WorkloadError(
+                    f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
+                    "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
+                )
+            bucket.filled.add(name)
+            if len(bucket.filled) == len(bucket.places):
+                self._announce()
+
+        return filled
+
+    def _announce(self) -> None:
+        # In order on every rank: a collective of the third bucket must not meet one of the second.
+        while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].complete:
+            bucket = self.buckets[self._next_bucket]
+            self._next_bucket += 1
+            self._look_at(bucket.places, bucket.gradients)
+            if self.when_ready is not None:
+                self.when_ready(bucket)
+
+    def flush_buckets(self) -> None:
+        """Announce what backward did not fill: layers that this batch did not use, or an empty share."""
+        for bucket in self.buckets:
+            bucket.filled.update(place.name for place in bucket.places)
+        self._announce()
+
+    def _prepare_gradients(self) -> None:
+        self.bad, self.skipped = None, False
+        self.gradients.zero_()
+        for (_, tensor), view in zip(self._tensors, self._gradient_views, strict=True):
+            if tensor.grad is not view:  # somebody called zero_grad(), which drops them
+                tensor.grad = view
+        for bucket in self.buckets:
+            bucket.filled.clear()
+            bucket.pending = None
+        self._next_bucket = 0
+
+    def hand_over_momentum(self) -> float:
+        """SGD's momentum, which the optimizer has no longer: somebody else accumulates it from now on."""
+        if self._momentum is not None:  # handed over already, before ranks formed anew
+            return self._momentum
+        factors = {float(group.get("momentum", 0)) for group in self.optimizer.param_groups}
+        if not isinstance(self.optimizer, torch.optim.SGD) or len(factors) > 1:
+            raise WorkloadError(
+                f"momentum correction is for SGD with one momentum, not for {type(self.optimizer).__name__}; "
+                "leave momentum_correction out"
+            )
+        if clipping_of(self.optimizer)[1] is not None:
+            raise WorkloadError(
+                "momentum correction adds up gradients before they are averaged, so they can't be clipped afterwards; "
+                "leave clipping or momentum_correction out"
+            )
+        for option in ("nesterov", "dampening"):
+            if any(group.get(option) for group in self.optimizer.param_groups):
+                raise WorkloadError(
+                    f"momentum correction is for SGD with plain momentum, not with {option}; leave {option} or "
+                    "leave momentum_correction out"
+                )
+        for group in self.optimizer.param_groups:
+            group["momentum"] = 0.0
+        self._momentum = factors.pop()
+        return self._momentum
+
+    def fragments(self, number: int) -> list[slice]:
+        """The flat vector in about equal parts, cut between layers; parts may be empty where layers are few."""
+        borders = [0, *(place.stop for place in self.layout.places)]
+        marks = [self.layout.length * part // number for part in range(number + 1)]
+        cuts = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
+        return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+
+    # --- for parameter servers ----------------------------------------------------------------------------------
+
+    def shards(self, servers: int) -> list[slice]:
+        """The part of the flat vector that each server holds."""
+        return [slice(*cut) for cut in cut_evenly(self.optimizer, self.layout, servers)]
+
+    def shard(self, part: slice) -> Shard:
+        """A copy of a part of the parameters, with an optimizer that goes on from this replica's state."""
+        parameters = self.parameters[part].clone()
+        gradients = torch.zeros_like(parameters)
+        optimizer = self._slice(parameters, gradients, part.start)
+        optimizer.adopt(self._whole)
+        optimizer.restore(self._pieces_of_shard)
+        self.served = Shard(part, parameters, gradients, optimizer, self.learning_rates)
+        return self.served
+
+    # --- for checkpoints ----------------------------------------------------------------------------------------
+
+    def optimizer_state(self) -> list[Piece]:
+        """Momentum and the like of all that this rank holds: of the whole vector, or of the part that it serves."""
+        return self._whole.state() if self.served is None else self.served.optimizer_state()
+
+    def forget_optimizer(self) -> None:
+        """As if there had been no update yet."""
+        self._whole.forget()
+
+    def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
+        """Go on with such a state; what is of a part only is for the shard that will be made of that part."""
+        self._whole.restore(pieces)
+        partial = sum(piece.stop - piece.start for piece in pieces) < self.layout.length
+        self._pieces_of_shard = list(pieces) if partial else []
+
+    def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
+        return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)
+
+
+def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that training changes, with their names; an error if there are none, or of several kinds."""
+    tensors = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
+    name_of_model = type(model).__name__
+    if not tensors:
+        raise WorkloadError(f"{name_of_model} has no parameters to train (none with requires_grad=True)")
+    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+        raise WorkloadError(f"{name_of_model} has lazy layers; run it once on a sample in the function that makes it")
+    kinds = {(tensor.dtype, tensor.device) for _, tensor in tensors}
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise WorkloadError(
+            f"the parameters of {name_of_model} are of several kinds ({listed}); "
+            "bring them to one, for instance with model.to(torch.float32)"
+        )
+    return tensors
+
+
+def _flatten(tensors: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Move tensors into one vector, of which they become views; the same for their gradients."""
+    parameters = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    gradients = torch.zeros_like(parameters)
+    at = 0
+    for tensor in tensors:
+        part = slice(at, at + tensor.numel())
+        tensor.data = parameters[part].view(tensor.shape)
+        tensor.grad = gradients[part].view(tensor.shape)
+        at += tensor.numel()
+    return parameters, gradients
+
+
+def _group_of_each(tensors: Sequence[tuple[str, nn.Parameter]], optimizer: Optimizer) -> list[int]:
+    """The optimizer's parameter group of each tensor."""
+    group_of = {id(p): index for index, group in enumerate(optimizer.param_groups) for p in group["params"]}
+    forgotten = [name for name, tensor in tensors if id(tensor) not in group_of]
+    if forgotten:
+        raise WorkloadError(
+            f"the optimizer does not know {len(forgotten)} parameters of the model ({', '.join(forgotten[:3])}...): "
+            "freeze them with requires_grad=False, or give them to the optimizer"
+        )
+    own = {id(tensor) for _, tensor in tensors}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and id(p) not in own]
+    if foreign:
+        shapes = ", ".join(str(tuple(p.shape)) for p in foreign[:3])
+        raise WorkloadError(
+            f"the optimizer has {len(foreign)} parameters that are not the model's (of shape {shapes}); "
+            "register them in the model, so that they are exchanged too"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise WorkloadError("LBFGS computes the loss several times in a step, which no strategy can share")
+    return [group_of[id(tensor)] for _, tensor in tensors]

@@ -1,0 +1,153 @@
+"""What a server has applied: which pushes of which workers, in which stretch of the training.
+
+    ledger.begin(shard, period)                      # ranks have formed: these workers, from this place in the data
+    ledger.append(shard, update); shard.apply(update); ledger.applied()
+    ledger.tidy_up(shard)                            # when the workers have their answers
+
+An `UpdateLog` itself keeps this in memory, for as long as its process lives. `disk_log` keeps it on disk too, with all
+that is needed to get the shard back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
+
+from minga.errors import ProtocolError
+from minga.model.shard import Key, Shard, Update
+from minga.model.sliced_optimizer import Piece
+
+__all__ = ["Book", "Entry", "Period", "UpdateLog"]
+
+# How many of a worker's last pushes are known one by one. Servers differ by one or two at most: a worker pushes again
+# only when all servers have answered.
+_REMEMBERED = 8
+
+
+@dataclass(frozen=True)
+class Period:
+    """A stretch of training in which the workers stay the same, so that anybody can tell who took which samples."""
+
+    number: int
+    step: int
+    """The last step before it."""
+    order: dict[str, Any]
+    """The position in the data where it begins."""
+    workers: tuple[str, ...]
+    """Id and incarnation of each, in the order of ranks."""
+    carried: dict[str, Any] = field(default_factory=dict)
+    """What the strategy's ranks have agreed on before."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, table: Any) -> Self:
+        try:
+            workers = tuple(str(name) for name in table["workers"])
+            order, carried = dict(table["order"]), dict(table["carried"])
+            return cls(int(table["number"]), int(table["step"]), order, workers, carried)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"this is no period of a training: {error!r}") from None
+
+
+class Entry(NamedTuple):
+    """A push that was applied."""
+
+    number: int
+    period: int
+    step: int
+
+
+class Book:
+    """The last pushes of each worker that are in a shard."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, deque[Entry]] = {}
+
+    def add(self, member: str, entry: Entry) -> None:
+        self._entries.setdefault(member, deque(maxlen=_REMEMBERED)).append(entry)
+
+    def last(self, member: str) -> int:
+        """The number of a worker's last push; 0 if there is none."""
+        entries = self._entries.get(member)
+        return entries[-1].number if entries else 0
+
+    def has(self, key: Key) -> bool:
+        return any(entry.number == key[1] for entry in self._entries.get(key[0], ()))
+
+    def remove(self, keys: AbstractSet[Key]) -> None:
+        for member, entries in self._entries.items():
+            kept = [entry for entry in entries if (member, entry.number) not in keys]
+            self._entries[member] = deque(kept, maxlen=_REMEMBERED)
+
+    def to_dict(self) -> dict[str, list[list[int]]]:
+        return {member: [list(entry) for entry in entries] for member, entries in self._entries.items()}
+
+    @classmethod
+    def from_dict(cls, table: Any) -> Self:
+        book = cls()
+        try:
+            for member, entries in table.items():
+                for number, period, step in entries:
+                    book.add(str(member), Entry(int(number), int(period), int(step)))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ProtocolError(f"this is no list of pushes: {error!r}") from None
+        return book
+
+
+class UpdateLog:
+    """Keeps what was applied in memory alone."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+        self.period: Period | None = None
+        self.version = 0
+        """Updates applied."""
+        self.rescue: Callable[[], Sequence[Piece]] = tuple
+        """The optimizer's state of the last checkpoint, for when everything else is lost."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is something to restore a shard from."""
+        return False
+
+    def restore(self, shard: Shard) -> bool:
+        """In a process that was started again: bring a shard to where the last one was; False if that can't be."""
+        return False
+
+    def begin(self, shard: Shard, period: Period) -> None:
+        """From now on, these workers push."""
+        self.period = period
+
+    def append(self, shard: Shard, update: Update) -> None:
+        """Before an update is applied, and long before any worker hears of it."""
+        assert self.period is not None
+        for push in update.pushes:
+            self.book.add(push.member, Entry(push.number, self.period.number, push.step))
+
+    def applied(self) -> None:
+        """After it was, if it has changed something."""
+        self.version += 1
+
+    def tidy_up(self, shard: Shard) -> None:
+        """Between two updates, when nobody waits: whatever has to be done now and then."""
+
+    def undo(self, shard: Shard, undone: AbstractSet[Key]) -> bool:
+        """Bring a shard to where it would be without some of the last pushes; False if it stays as it is."""
+        self.book.remove(undone)
+        return False
+
+    def reset(self) -> None:
+        """Forget everything: the shard is no longer what counts."""
+        self.book, self.period, self.version = Book(), None, 0
+
+    def close(self, *, finished: bool = False) -> None:
+        """`finished`: the training is over, and nothing of it will be needed."""
+
+    def costs(self) -> dict[str, float]:
+        """What it took so far, for the report; empty where that is nothing."""
+        return {}

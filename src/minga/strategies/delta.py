@@ -1,0 +1,161 @@
+"""How far replicas have moved since they last agreed, and the mean of that: what local strategies exchange.
+
+movement.begin(parameters, comm, ring, codec)       # in the background
+...                                                 # local steps meanwhile
+movement.complete(parameters)                       # as if the mean had been taken when it began
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from minga.codecs.base import Codec
+from minga.codecs.int8 import Int8
+from minga.codecs.stream import Stream
+from minga.comm import Pending, Transport, all_reduce_mean
+from minga.comm.collectives import Averaging, Collective
+
+__all__ = ["LAST", "Delta", "Outer"]
+
+Outer = Callable[[Tensor], Tensor]
+"""Turns the replicas' mean movement into the movement of the point where they agree."""
+
+# The last exchange must leave nothing out that matters, yet not take longer than many of those before it.
+LAST = Int8(rounding="nearest")
+
+
+@dataclass
+class Delta:
+    """The way of a part of the parameters from the last point where all replicas agreed.
+
+    The anchor is that point, with the same bits on every rank. When an exchange has run beside local steps, only the
+    movement up to its beginning is replaced by the mean: parameters = new anchor + what was learnt meanwhile. So
+    nothing is lost and nothing counts twice, however late the mean arrives.
+
+    What a codec has left out will come with a later mean, this replica's part of it counting 1/n. This replica knows
+    its own part already and need not do without it: parameters = anchor + a share of the residual + what was learnt
+    since. The share is half way between 1/n, what it will count in the end, and 1, what counts of movements that were
+    not exchanged yet; in trials with two replicas it was better than 1/n and than nothing.
+    """
+
+    part: slice
+    anchor: Tensor
+    stream: Stream
+    ranks: int = 1
+    velocity: Tensor | None = None
+    """For outer optimizers with momentum."""
+    drift: Tensor | None = None
+    """While an exchange is under way: how far the parameters were from the anchor when it began."""
+    mean: Tensor | None = None
+    """This replica's movement that is under way to the others, and its mean over all replicas, once that is there."""
+    averaging: Averaging | None = field(default=None, repr=False)
+    pending: Pending | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, parameters: Tensor, part: slice, stream: Stream, ranks: int) -> Delta:
+        return cls(part, parameters[part].clone(), stream, ranks)
+
+    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """Send this replica's movement on its way, while the caller goes on."""
+        communicate = self.prepare(parameters, comm, collective, codec)
+        self.pending = comm.start(communicate)
+
+    def prepare(
+        self,
+        parameters: Tensor,
+        comm: Transport,
+        collective: Collective,
+        codec: Codec,
+        stream: Stream | None = None,
+    ) -> Callable[[Transport], None]:
+        """Encode this replica's movement; what is returned exchanges it, and may run in the background.
+
+        Another codec needs a stream of its own, which takes over what the last one has left out.
+        """
+        assert self.drift is None, "one exchange at a time"
+        self.drift, mean = self._spaces
+        torch.sub(parameters[self.part], self.anchor, out=self.drift)
+        owed = self.stream.residual
+        if owed is None:
+            mean.copy_(self.drift)
+        else:  # it was sent once already, and a share of it is in the parameters
+            torch.sub(self.drift, owed, alpha=self._kept, out=mean)
+        self.mean = mean
+        self._change_stream(stream or self.stream, codec)
+        if comm.size == 1:
+            return lambda beside: None
+        if codec.linear and comm.size > 2:
+            return lambda beside: all_reduce_mean(beside, mean, collective, codec, self.stream)
+        # Between two ranks, or with a codec that can't be added up: all that is left for the background is to wait.
+        averaging = self.averaging = Averaging(mean, comm.rank, comm.size, codec, self.stream)
+        return averaging.communicate
+
+    def _change_stream(self, stream: Stream, codec: Codec) -> None:
+        if stream is not self.stream:
+            stream.residual, self.stream.residual = self.stream.residual, None
+            self.stream = stream
+        if stream.residual is not None and not codec.biased and self.mean is not None:
+            # Left by another codec; this one has no use for it.
+            self.mean.add_(stream.residual)
+            stream.residual = None
+
+    def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
+        """Wait for the mean, and put it in the place of this replica's own movement."""
+        if self.drift is None:
+            return
+        step = self._step(outer)
+        self.anchor.add_(step)
+        self._end(parameters[self.part].add_(step).sub_(self.drift))
+
+    def arrive(self) -> None:
+        """Wait for the exchange under way; what it brings stays in `mean` until `complete`."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = None
+        if self.averaging is not None:
+            self.averaging.finish()
+            self.averaging = None
+
+    def _step(self, outer: Outer | None) -> Tensor:
+        """How far the anchor goes, once the mean is there."""
+        assert self.mean is not None
+        self.arrive()
+        return self.mean if outer is None else outer(self.mean)
+
+    def _end(self, own: Tensor) -> None:
+        if self.stream.residual is not None:
+            own.add_(self.stream.residual, alpha=self._kept)
+        self.drift = self.mean = None
+
+    @functools.cached_property
+    def _spaces(self) -> tuple[Tensor, Tensor]:
+        """For an exchange; the same ones every time, since new memory takes the kernel as long as filling it."""
+        return torch.empty_like(self.anchor), torch.empty_like(self.anchor)
+
+    @property
+    def _kept(self) -> float:
+        """The share of what this replica still owes that its own parameters have already."""
+        return 0.5 + 0.5 / self.ranks
+
+    def average(
+        self,
+        parameters: Tensor,
+        comm: Transport,
+        collective: Collective,
+        codec: Codec,
+        outer: Outer | None = None,
+    ) -> None:
+        """Begin and complete at once: all replicas are at the same point, to the last bit, if nothing was left out."""
+        self.prepare(parameters, comm, collective, codec)(comm)
+        self._end(parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
+
+    def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
+        self.complete(parameters)
+        owing = codec.owes or self.stream.residual is not None
+        self.average(parameters, comm, collective, LAST if owing else codec)

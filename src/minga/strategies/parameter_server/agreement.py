@@ -1,0 +1,150 @@
+"""What ranks go on from when they form anew around servers: worked out by each of them from what all have told.
+
+    agreement = agree([Word.from_dict(...), ...], lockstep=True)
+    agreement.undone[rank], agreement.heard, agreement.lost
+
+Servers are the truth. A push is in the state if all servers have applied it; where only some have, they undo it. What
+is not in the state is owed to the data order by whoever computes the position: `heard` has, for each worker of the last
+period, the last of its steps that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from minga.errors import ProtocolError, RunError
+from minga.model.shard import Key
+from minga.model.update_log import Entry, Period
+
+__all__ = ["Agreement", "Word", "agree"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """What a rank tells all others about itself."""
+
+    name: str
+    """Id and incarnation."""
+    server: bool = False
+    """Whether it is there to serve, sooner or later."""
+    veteran: bool = False
+    """Whether it has trained with others before."""
+    over: bool = False
+    """Whether it has the final parameters."""
+    applied: int = 0
+    """The last of its steps that all servers have answered."""
+    acked: int = 0
+    """The number of that push; 0 if there was none."""
+    step: int = 0
+    order: dict[str, Any] = field(default_factory=dict)
+    period: dict[str, Any] | None = None
+    """The last that it knows of."""
+    truth: bool = False
+    """Of a server: whether it has its shard, in memory or restored."""
+    book: dict[str, list[list[int]]] = field(default_factory=dict)
+    """Of a server: the last pushes of each worker that are in it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, table: Any) -> Self:
+        try:
+            return cls(**table)
+        except TypeError as error:
+            raise ProtocolError(f"a rank told something that can't be understood: {error}") from None
+
+    def entries(self) -> dict[str, dict[int, Entry]]:
+        return {
+            member: {int(number): Entry(int(number), int(period), int(step)) for number, period, step in entries}
+            for member, entries in self.book.items()
+        }
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all go on from."""
+
+    period: Period
+    heard: list[int]
+    """For each worker of that period, the last of its steps that is in the state."""
+    common: dict[str, list[list[int]]]
+    """What is in all shards."""
+    undone: dict[int, set[Key]]
+    """For the rank of each server: pushes that are in its shard, but not in all."""
+    lost: list[int]
+    """Ranks of servers that have nothing to go on from."""
+    source: int | None
+    """The rank of the worker whose parameters such servers go on from."""
+
+
+def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
+    """The same on every rank; `lockstep`: all workers are in the same step. There is a server among them."""
+    acked = {word.name: word.acked for word in words if word.veteran and not word.server}
+    books = {
+        rank: word.entries()
+        for rank, word in enumerate(words)
+        if word.server and word.truth and not _stale(word, acked)
+    }
+    lost = [rank for rank, word in enumerate(words) if word.server and rank not in books]
+    veterans = [rank for rank, word in enumerate(words) if word.veteran and not word.server]
+    source = max(veterans, key=lambda rank: (words[rank].applied, -rank), default=None)
+    if lost and source is None:
+        raise RunError(
+            f"{words[lost[0]].name.partition(' ')[0]} has lost its part of the parameters, and no worker is left that "
+            "has a copy; go on from the last checkpoint with: minga train --resume RUN"
+        )
+    known = [Period.from_dict(words[rank].period) for rank in (books or veterans) if words[rank].period is not None]
+    period = max(known, key=lambda each: each.number)
+    if not books:
+        return _from_workers(words, period, lost, source, lockstep=lockstep)
+    common: dict[str, list[list[int]]] = {}
+    undone: dict[int, set[Key]] = {rank: set() for rank in books}
+    furthest = words[source].applied if source is not None else 0
+    for member in sorted({name for book in books.values() for name in book}):
+        shared = set.intersection(*(set(book.get(member, ())) for book in books.values()))
+        entries = next(iter(books.values())).get(member, {})
+        if lost:
+            # The parameters that lost servers go on from have what their source was answered with, and no more: in
+            # step, everybody's push of its last step, whether that one has heard of it or not.
+            if lockstep:
+                shared = {number for number in shared if entries[number].step <= furthest}
+            else:
+                shared = {number for number in shared if number <= acked.get(member, number)}
+        last = max(shared, default=0)
+        common[member] = [list(entries[number]) for number in sorted(shared)]
+        for rank, book in books.items():
+            undone[rank] |= {(member, number) for number in book.get(member, ()) if number > last}
+    heard = [_last_step(common.get(name, ()), period) for name in period.workers]
+    return Agreement(period, heard, common, undone, lost, source)
+
+
+def _stale(word: Word, acked: dict[str, int]) -> bool:
+    """Whether a server lacks what workers know it has applied: a disk has lost the end of its log."""
+    entries = word.entries()
+    return any(number > max(entries.get(name, ()), default=0) for name, number in acked.items())
+
+
+def _from_workers(
+    words: Sequence[Word], period: Period, lost: list[int], source: int | None, *, lockstep: bool
+) -> Agreement:
+    """No server has anything: workers know of their own steps, and of others that they are about as far."""
+    known = {word.name: word for word in words if word.veteran and not word.server}
+    if lockstep:
+        # Who has got an answer has everybody's step in it, also that of a worker which was not answered any more.
+        assert source is not None
+        furthest = words[source].applied
+        heard = [furthest] * len(period.workers)
+        pushes = {name: word.acked + furthest - word.applied for name, word in known.items()}
+        common = {name: [[number, period.number, furthest]] for name, number in pushes.items() if number}
+        return Agreement(period, heard, common, {}, lost, source)
+    least = min(word.applied for word in known.values())
+    heard = [known[name].applied if name in known else least for name in period.workers]
+    common = {name: [[word.acked, period.number, word.applied]] for name, word in known.items() if word.acked}
+    return Agreement(period, heard, common, {}, lost, source)
+
+
+def _last_step(entries: Sequence[Sequence[int]], period: Period) -> int:
+    return max((step for _, number, step in entries if number == period.number), default=period.step)

@@ -1,0 +1,231 @@
+"""Ranks form anew around servers: all tell what they have, servers come to one point, workers take it from them.
+
+    outcome = meet(trainee, strategy, comm)
+    outcome.step                                     # all are there; otherwise `outcome.leader` has what counts
+
+Servers keep their shards in memory over all changes. One that was killed and started again has restored its own from
+disk; one that can't takes the parameters that a worker pulled last.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minga.comm.transport import Transport
+from minga.data.order import left_out
+from minga.errors import PeerWrong, ProtocolError
+from minga.model.update_log import Book
+from minga.strategies.base import Strategy
+from minga.strategies.parameter_server.agreement import Agreement, Word, agree
+from minga.training.train_state import TrainState
+
+__all__ = ["Outcome", "meet", "share_words"]
+
+_LOG = logging.getLogger("minga.strategies.parameter_server")
+_LONGEST_WORD = 64 << 20
+# A server reads its snapshot and applies its log again while the others wait.
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out when ranks met."""
+
+    step: int | None = None
+    """The step that all go on from, if they are brought there."""
+    fresh: bool = False
+    """Nobody has trained yet."""
+    leader: int | None = None
+    """Who is sure to have what counts, where that is not on servers; None: as everywhere else."""
+
+
+def meet(trainee: TrainState, strategy: Strategy, comm: Transport) -> Outcome:
+    """On all ranks: bring them to one point, if servers have the parameters."""
+    texts = share_words(comm, json.dumps(_word(trainee, strategy, comm)))
+    words = [_understood(rank, text) for rank, text in enumerate(texts)]
+    replica = trainee.replica
+    replica.periods = max([replica.periods, *(int(word.period["number"]) for word in words if word.period)])
+    done = [rank for rank, word in enumerate(words) if word.over]
+    if done:
+        return _take_final(trainee, comm, words, done[0])
+    held = [word.truth for word in words if word.server]
+    if strategy.changes_trainers and not (held and all(held)) and not any(word.acked for word in words):
+        # There are no servers yet, or some have become servers and some have not. Nobody has got an answer from all of
+        # them, so nothing counts that came after. Workers may have got one from some; who was to serve has none.
+        replica.served = None
+        replica.ledger.reset()
+        if not any(held):
+            return Outcome()
+        clean = [rank for rank, word in enumerate(words) if word.server and word.veteran]
+        return Outcome(
+            leader=max(clean, key=lambda rank: (words[rank].truth, words[rank].applied, -rank), default=None)
+        )
+    if not any(word.truth or (word.veteran and not word.server) for word in words):
+        return Outcome(fresh=True)
+    agreement = agree(words, lockstep=strategy.servers_in_step)
+    _bring_servers_together(trainee, strategy, comm, agreement)
+    _take_position(trainee, strategy, agreement)
+    return Outcome(step=replica.step)
+
+
+def _word(trainee: TrainState, strategy: Strategy, comm: Transport) -> dict[str, object]:
+    replica = trainee.replica
+    ledger, veteran = replica.ledger, trainee.beginning is not None
+    server = comm.rank >= comm.size - _servers(trainee, strategy)
+    if server and replica.served is None and ledger.holds and not replica.over:
+        shard = replica.shard(_part(trainee, strategy, comm.rank, comm))
+        if not ledger.restore(shard):
+            replica.served = None
+    truth = server and replica.served is not None and ledger.period is not None
+    period = ledger.period if truth else replica.period if veteran else None
+    return Word(
+        name=replica.name_of(comm.rank),
+        server=server,
+        veteran=veteran,
+        over=replica.over and not server,
+        applied=replica.applied,
+        acked=replica.acked,
+        step=replica.step,
+        order=trainee.order.position(),
+        period=None if period is None else period.to_dict(),
+        truth=truth,
+        book=ledger.book.to_dict() if truth else {},
+    ).to_dict()
+
+
+def _servers(trainee: TrainState, strategy: Strategy) -> int:
+    here = trainee.replica.servers
+    return strategy.server_ranks if here is None else here
+
+
+def _part(trainee: TrainState, strategy: Strategy, rank: int, comm: Transport) -> slice:
+    return trainee.replica.shards(strategy.server_ranks)[rank - (comm.size - strategy.server_ranks)]
+
+
+def _take_final(trainee: TrainState, comm: Transport, words: Sequence[Word], source: int) -> Outcome:
+    """The training is over for one, so it is for all; servers may have left already."""
+    replica, word = trainee.replica, words[source]
+    hand_out(comm, replica.parameters, source)
+    trainee.order.go_to(word.order)
+    replica.step = replica.applied = word.step
+    replica.state.clear()
+    replica.over = True
+    return Outcome(step=replica.step)
+
+
+def _bring_servers_together(trainee: TrainState, strategy: Strategy, comm: Transport, agreement: Agreement) -> None:
+    replica, rank = trainee.replica, comm.rank
+    undone = agreement.undone.get(rank)
+    if undone:
+        assert replica.served is not None
+        if replica.ledger.undo(replica.served, undone):
+            _LOG.info("server %d has undone %d pushes that other servers do not have", rank, len(undone))
+        else:
+            _LOG.warning(
+                "server %d has %d pushes that other servers do not have, and can't undo them: their samples count "
+                "twice in its part of the parameters",
+                rank,
+                len(undone),
+            )
+    for server in range(comm.size - strategy.server_ranks, comm.size):
+        part = _part(trainee, strategy, server, comm)
+        if server in agreement.lost:
+            assert agreement.source is not None
+            _rescue(trainee, comm, agreement, server, part)
+        if rank == server:
+            assert replica.served is not None
+            replica.parameters[part].copy_(replica.served.parameters)
+        hand_out(comm, replica.parameters[part], server)
+
+
+def _rescue(trainee: TrainState, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
+    """A server without a shard gets a worker's last pulled parameters, and the optimizer's state of a checkpoint."""
+    replica, source = trainee.replica, agreement.source
+    assert source is not None
+    if comm.rank == source:
+        comm.isend(replica.parameters[part], server).wait(_PATIENCE)
+    elif comm.rank == server:
+        comm.receive(replica.parameters[part], source, patience=_PATIENCE)
+        ledger = replica.ledger
+        ledger.reset()
+        replica.served = None
+        pieces = list(ledger.rescue())
+        shard = replica.shard(part)
+        shard.go_to(replica.parameters[part], pieces)
+        ledger.book = Book.from_dict(agreement.common)
+        if any(agreement.common.values()):
+            _LOG.warning(
+                "server %d has lost its part of the parameters, on disk too. It goes on from what rank %d had pulled "
+                "last, with %s: training is no longer exactly what it would have been",
+                server,
+                source,
+                "the optimizer's state of the last checkpoint" if pieces else "an optimizer that begins anew",
+            )
+
+
+def _take_position(trainee: TrainState, strategy: Strategy, agreement: Agreement) -> None:
+    """After the last step that anybody's samples are in the state from; what is not in it comes next."""
+    replica, period = trainee.replica, agreement.period
+    last = max([period.step, *agreement.heard])
+    order = trainee.order.copy()
+    try:
+        order.go_to(period.order)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"a server told a position in the data that can't be: {error}") from None
+    owed = left_out(
+        order,
+        workers=len(period.workers),
+        batch=trainee.batch,
+        total=trainee.total_batch,
+        steps=range(period.step + 1, last + 1),
+        included=agreement.heard,
+    )
+    order.owed = owed + order.owed
+    trainee.order.go_to(order.position())
+    replica.step = replica.applied = last
+    replica.state.clear()
+    replica.heard = None
+    strategy.carry(replica, period.carried)
+
+
+def hand_out(comm: Transport, vector: Tensor, source: int) -> None:
+    """Everybody gets the vector of one rank."""
+    if comm.rank == source:
+        for pending in [comm.isend(vector, other) for other in range(comm.size) if other != source]:
+            pending.wait(_PATIENCE)
+    else:
+        comm.receive(vector, source, patience=_PATIENCE)
+
+
+def share_words(comm: Transport, text: str) -> list[str]:
+    """What each rank has to say, in the order of ranks, known to all."""
+    content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+    lengths = [torch.empty(1, dtype=torch.int64) for _ in range(comm.size)]
+    lengths[comm.rank].fill_(len(content))
+    comm.all_gather(lengths)
+    sizes = [int(length) for length in lengths]
+    for rank, size in enumerate(sizes):
+        if not 0 < size <= _LONGEST_WORD:
+            what = f"wants to send {size:,} bytes; at most {_LONGEST_WORD:,} are expected"
+            raise PeerWrong(f"rank {rank} {what}", rank=rank)
+    words = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+    words[comm.rank] = content
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    pending = [comm.ireceive(words[rank], rank) for rank in others]
+    pending += [comm.isend(content, rank) for rank in others]
+    for message in pending:
+        message.wait(_PATIENCE)
+    return [word.numpy().tobytes().decode(errors="replace") for word in words]
+
+
+def _understood(rank: int, text: str) -> Word:
+    try:
+        return Word.from_dict(json.loads(text))
+    except (ValueError, ProtocolError) as error:
+        raise PeerWrong(f"rank {rank} sent what can't be: {error}", rank=rank) from None

@@ -1,0 +1,218 @@
+"""Parameter servers: workers push gradients and pull parameters; servers hold the parameters and update them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from minga.base.config import FieldError
+from minga.codecs.reference_copy import ReferenceCopy
+from minga.codecs.stream import Stream
+from minga.comm import Pending, Transport
+from minga.model.replica import Replica
+from minga.strategies.base import Strategy
+from minga.strategies.parameter_server.server import (
+    DONE,
+    FINISH,
+    GRADIENTS,
+    HEADER,
+    KEY,
+    LEAVE,
+    PARAMETERS,
+    PATIENCE,
+    PUSH,
+    SAVE,
+    Served,
+    Server,
+)
+
+__all__ = ["ParameterServer", "Served"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterServer(Strategy):
+    """Servers hold the parameters; workers push gradients and pull parameters (Li et al., OSDI 2014).
+
+    Each server holds one slice of the flat vector and the optimizer's state for it. One rule covers the modes: a
+    worker gets its answer when it is at most `staleness` steps ahead of the slowest (Ho et al., NIPS 2013), and
+    before answering, the server applies what has arrived as *one* update. With staleness 0 (`sync`) that is the
+    mean of all workers' gradients: exactly synchronous SGD, also with momentum or Adam. With no bound (`async`) it
+    is usually one gradient, applied with 1/N of the learning rate, so that N pushes move the parameters as far as
+    one synchronous step; a gradient that is staler than N updates counts less still (Zhang et al.,
+    arXiv:1511.05950), and so does one from a batch that the end of an epoch cut short.
+
+    Servers are the truth. When a worker fails, the others go on with what all servers have applied; each push is known
+    by its sender and its number, so it counts once or, where a server lacks it, not at all and its samples come again.
+    A server that fails is started again, and goes on from its own log (`docs/parameter-servers.md`).
+    """
+
+    mode: Literal["sync", "async", "ssp"] = field(default="sync", metadata={"always_shown": True})
+    """sync: all workers step together. ssp: some may be `staleness` steps ahead. async: nobody waits."""
+
+    servers: int = 1
+    """How many servers share the parameters."""
+
+    staleness: int | None = None
+    """For ssp: how many steps a worker may be ahead of the slowest one (default 3)."""
+
+    placement: Literal["own", "beside"] = "own"
+    """own: a process for each server. beside: server i lives in the process of worker i, on the same node."""
+
+    damping: Literal["inverse", "workers", "none"] = "inverse"
+    """What a single gradient counts when not all come together. inverse: 1/max(N, updates it is behind);
+    workers: 1/N; none: 1, the full learning rate for every push."""
+
+    def check(self) -> None:
+        if self.servers < 1:
+            raise FieldError(("servers",), f"should be at least 1, not {self.servers}")
+        if self.staleness is not None and self.mode != "ssp":
+            raise FieldError(("staleness",), f"is for mode=ssp, not for mode={self.mode}")
+        if self.staleness is not None and self.staleness < 0:
+            raise FieldError(("staleness",), f"should be 0 or more, not {self.staleness}")
+
+    def check_nodes(self, nodes: int) -> None:
+        if self.placement == "beside" and self.servers > nodes:
+            raise FieldError(
+                ("strategy", "servers"),
+                f"{self.servers} servers can't live beside {nodes} workers; at most {nodes}",
+            )
+
+    @property
+    def server_ranks(self) -> int:
+        return self.servers
+
+    @property
+    def servers_beside_workers(self) -> bool:
+        return self.placement == "beside"
+
+    @property
+    def bound(self) -> float:
+        """How many steps a worker may be ahead of the slowest."""
+        if self.mode == "ssp":
+            return 3 if self.staleness is None else self.staleness
+        return 0 if self.mode == "sync" else math.inf
+
+    def averages_gradients(self, replica: Replica) -> bool:
+        return self.bound == 0
+
+    def lockstep(self, replica: Replica) -> bool:
+        return self.bound == 0
+
+    @property
+    def servers_in_step(self) -> bool:
+        return self.bound == 0
+
+    def trainers(self, replica: Replica, comm: Transport) -> int:
+        # At the very end, servers leave before the workers do.
+        here = replica.servers if replica.over and replica.servers is not None else self.servers
+        return comm.size - here
+
+    def start(self, replica: Replica, comm: Transport) -> None:
+        super().start(replica, comm)
+        if self.codec.corrects_momentum:
+            # Servers too: their optimizer is a copy of this one.
+            momentum = replica.hand_over_momentum()
+            for server, part in enumerate(replica.shards(self.servers)):
+                self._push_stream(replica, server, part).momentum = momentum
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        if self.bound == 0 and replica.weight != 1.0:
+            replica.gradients.mul_(replica.weight)
+        replica.skipped = replica.bad is not None
+        replica.pushes += 1
+        self._pull(self._push(replica, comm, PUSH), PUSH)
+        replica.acked, replica.applied = replica.pushes, replica.step
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        """Everybody takes the servers' parameters as they are, once the last worker is done."""
+        if replica.over:
+            return
+        self._pull(self._push(replica, comm, FINISH), FINISH)
+        replica.over = True
+        # A server leaves when nobody needs it any more: had one gone earlier, a worker might still have to ask it.
+        header = self._header(replica, DONE)
+        for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
+            pending.wait(PATIENCE)
+
+    def _push_stream(self, replica: Replica, server: int, part: slice) -> Stream:
+        return self.stream(replica, f"gradients for server {server}", part)
+
+    def _ranks(self, comm: Transport) -> range:
+        """Of the servers."""
+        return range(comm.size - self.servers, comm.size)
+
+    def _header(self, replica: Replica, kind: float, value: float = 0.0) -> Tensor:
+        return torch.tensor([kind, value, replica.pushes, *replica.learning_rates], dtype=torch.float64)
+
+    def _push(
+        self, replica: Replica, comm: Transport, kind: float
+    ) -> list[tuple[Pending, Tensor, ReferenceCopy | None]]:
+        """Send gradients to all servers; where their answers will be."""
+        # A server that is told of a share that is no number leaves these gradients out; in step, everybody's.
+        bad = kind == PUSH and replica.bad is not None
+        header = self._header(replica, kind, math.nan if bad else replica.fill)
+        differences = self.codec.changes_form and kind == PUSH
+        arrivals: list[tuple[Pending, Tensor, ReferenceCopy | None]] = []
+        sends: list[Pending] = []
+        for server, (rank, part) in enumerate(zip(self._ranks(comm), replica.shards(self.servers), strict=True)):
+            stream, into = self._push_stream(replica, server, part), replica.parameters[part]
+            copy = ReferenceCopy(into, self.codec, stream) if differences else None
+            landing = into if copy is None else copy.landing()
+            arrivals.append((comm.ireceive(landing, rank, PARAMETERS), landing, copy))
+            if kind == PUSH:
+                own = replica.gradients[part]
+                gradients = self.codec.encoded_like(own, stream).zero_() if bad else self.codec.encode(own, stream)
+                sends.append(comm.isend(gradients, rank, GRADIENTS))
+            # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
+            # while another worker's is complete.
+            sends.append(comm.isend(header, rank, HEADER))
+        for pending in sends:
+            pending.wait()
+        return arrivals
+
+    def _pull(self, arrivals: list[tuple[Pending, Tensor, ReferenceCopy | None]], kind: float) -> None:
+        """Take the servers' answers."""
+        for pending, landing, copy in arrivals:
+            pending.wait(PATIENCE if kind == FINISH or self.bound > 0 else 1.0)
+            if copy is not None:
+                copy.apply(landing)
+
+    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+        """Servers keep their part once all workers have asked for it; in step, that is the same moment for all."""
+        kind = LEAVE if leaving else SAVE
+        header = self._header(replica, kind, moment)
+        for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
+            pending.wait(PATIENCE)
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        """Where workers and servers kept their parts at moments of their own, the servers' is the truth."""
+        if self.bound == 0:
+            return
+        for server, part in enumerate(replica.shards(self.servers)):
+            broadcast_from(comm, replica.parameters[part], comm.size - self.servers + server)
+        replica.state.pop(KEY, None)  # what a worker knew was of another moment
+
+    def serve(self, replica: Replica, comm: Transport) -> None:
+        if replica.over:
+            return
+        part = replica.shards(self.servers)[self._ranks(comm).index(comm.rank)]
+        server = Server(self, replica, comm, part)
+        server.run()
+        replica.notes["staleness"] = dict(sorted(server.staleness.items()))
+        replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
+        if costs := replica.ledger.costs():
+            replica.notes["server_log"] = costs
+
+
+def broadcast_from(comm: Transport, vector: Tensor, source: int) -> None:
+    """Everybody gets `vector` of one rank."""
+    if comm.rank == source:
+        others = [comm.isend(vector, other, PARAMETERS) for other in range(comm.size) if other != source]
+        for pending in others:
+            pending.wait(PATIENCE)
+    else:
+        comm.receive(vector, source, PARAMETERS, patience=PATIENCE)

@@ -1,0 +1,255 @@
+"""Checkpoints on disk: `checkpoints/step-00000123/rank-0.safetensors`, `rank-0.json`, `rank-1...`.
+
+Every rank writes its own part and asks nobody. A file gets its name only when all of it is on the disk, and a part's
+manifest, which has the hash of the rest, comes last. So whatever happens on the way, a checkpoint is whole (all
+manifests are there and every file has its hash) or can be told from one that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from minga.errors import ProtocolError
+from minga.training.checkpoints.blob import parse
+from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+
+__all__ = [
+    "Checkpoint",
+    "Manifest",
+    "checkpoint_name",
+    "list_checkpoints",
+    "read_part",
+    "remove_leftovers",
+    "write_file",
+]
+
+_NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
+_PARTIAL = ".partial"
+
+Reached = Callable[[str], None]
+"""Is told how far a write has come; tests end the process there."""
+
+
+def checkpoint_name(moment: int, session: int | None = None) -> str:
+    """The directory's name: of a step of all ranks, or (`session`) of a moment of ranks that are not in step."""
+    return f"step-{moment:08d}" if session is None else f"moment-{session:03d}-{moment:08d}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What one rank says of its part."""
+
+    format: int
+    step: int
+    rank: int
+    ranks: int
+    workload: str
+    strategy: str
+    layout: str
+    """Hash of the parameters' names, shapes and type."""
+    epoch: int
+    offset: int
+    """Samples of the epoch that are done."""
+    bytes: int
+    sha256: str
+    time: str
+    """When it was written, for people."""
+    metric: str | None = None
+    """What the model was tested by at this step, if it was."""
+    value: float | None = None
+    higher_is_better: bool = True
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            table = json.loads(text)
+            if not isinstance(table, dict) or set(table) != {entry.name for entry in fields(cls)}:
+                raise ProtocolError("it is no manifest of a checkpoint")
+            if table["format"] != FORMAT:
+                raise ProtocolError(f"it has format {table['format']!r}; this version of minga reads {FORMAT}")
+            numbers = [table[name] for name in ("step", "rank", "ranks", "epoch", "offset", "bytes")]
+            if not all(type(number) is int and number >= 0 for number in numbers):
+                raise ProtocolError("its numbers are none")
+            return cls(**table)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"it is no JSON: {error}") from None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A directory with the parts of a checkpoint, whole or not."""
+
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Later ones have larger ones; ranks fall out of step at most once in a run, and then for good."""
+        match = _NAME.fullmatch(self.name)
+        assert match is not None
+        return (0, int(match[1])) if match[1] is not None else (1, int(match[2]), int(match[3]))
+
+    def manifest(self, rank: int) -> Manifest:
+        return Manifest.from_json((self.directory / f"rank-{rank}.json").read_text(encoding="utf-8"))
+
+    @property
+    def ranks(self) -> int:
+        """How many parts it should have, as any of them says; 0 if none does."""
+        for path in sorted(self.directory.glob("rank-*.json")):
+            with contextlib.suppress(OSError, ProtocolError):
+                return Manifest.from_json(path.read_text(encoding="utf-8")).ranks
+        return 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are there; what is in them is for `problem` to look at."""
+        ranks = self.ranks
+        return ranks > 0 and all((self.directory / f"rank-{rank}.json").is_file() for rank in range(ranks))
+
+    def problem(self) -> str | None:
+        """What is wrong with it, with the file's name; None if it is whole. Reads everything."""
+        if not self.ranks:
+            return "no part of it is complete"
+        for rank in range(self.ranks):
+            problem = self._problem_of(rank)
+            if problem is not None:
+                return problem
+        return None
+
+    def _problem_of(self, rank: int) -> str | None:
+        path = self.directory / f"rank-{rank}.safetensors"
+        try:
+            manifest = self.manifest(rank)
+            if (manifest.rank, manifest.ranks) != (rank, self.ranks):
+                return f"rank-{rank}.json is of rank {manifest.rank} of {manifest.ranks}"
+        except FileNotFoundError:
+            return f"rank-{rank}.json is missing"
+        except (OSError, ProtocolError, UnicodeDecodeError) as error:
+            return f"rank-{rank}.json can't be used: {error}"
+        try:
+            size = path.stat().st_size
+            if size != manifest.bytes:
+                return f"{path.name} has {size:,} bytes instead of {manifest.bytes:,}"
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return f"{path.name} is missing"
+        except OSError as error:
+            return f"{path.name} can't be read: {error.strerror}"
+        return None if digest == manifest.sha256 else f"{path.name} was changed: its SHA-256 is another"
+
+    @property
+    def nbytes(self) -> int:
+        return sum(path.stat().st_size for path in self.directory.iterdir())
+
+
+def list_checkpoints(run: Path) -> list[Checkpoint]:
+    """All of a run, whole or not, the oldest first."""
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        return []
+    found = [Checkpoint(path) for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda checkpoint: checkpoint.order)
+
+
+def read_part(checkpoint: Checkpoint, rank: int) -> Snapshot:
+    """One rank's part, checked against its manifest; `ProtocolError` with the file's name where that fails."""
+    path = checkpoint.directory / f"rank-{rank}.safetensors"
+    try:
+        manifest = checkpoint.manifest(rank)
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProtocolError(f"can't read {error.filename}: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != manifest.sha256:
+        raise ProtocolError(f"{path} was changed: its SHA-256 is another")
+    tensors, metadata = parse(data)
+    return Snapshot.from_parts(tensors, metadata.get("minga", ""))
+
+
+def write_file(
+    path: Path,
+    pieces: Iterable[bytes | memoryview],
+    reached: Reached = lambda point: None,
+    *,
+    before: Callable[[], None] = lambda: None,
+) -> tuple[str, int]:
+    """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails.
+
+    `before` is called when all is written, and a file that was there before is about to be replaced.
+    """
+    partial = path.with_name(f".{path.name}{_PARTIAL}")
+    digest, size = hashlib.sha256(), 0
+    try:
+        with partial.open("wb", buffering=0) as file:
+            reached(f"{path.suffix} opened")
+            for piece in pieces:
+                view = memoryview(piece)
+                digest.update(view)
+                size += len(view)
+                while len(view):  # one call may write less than asked for
+                    view = view[file.write(view) :]
+                reached(f"{path.suffix} piece")
+            os.fsync(file.fileno())
+        reached(f"{path.suffix} synced")
+        before()
+        partial.replace(path)
+        reached(f"{path.suffix} renamed")
+        sync_directory(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    reached(f"{path.suffix} done")
+    return digest.hexdigest(), size
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(run: Path, rank: int | None = None) -> list[Path]:
+    """Files that a killed process had not finished, of one rank or (None) of all; what was removed."""
+    pattern = f"*/.rank-{'*' if rank is None else rank}.*{_PARTIAL}"
+    removed: list[Path] = []
+    for path in (run / "checkpoints").glob(pattern):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed.append(path)
+    return removed
+
+
+def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A line of a listing, without a look at the contents."""
+    first: Manifest | None = None
+    for rank in range(checkpoint.ranks):
+        with contextlib.suppress(OSError, ProtocolError, UnicodeDecodeError):
+            first = checkpoint.manifest(rank)
+            break
+    return {
+        "name": checkpoint.name,
+        "step": None if first is None else first.step,
+        "time": None if first is None else first.time,
+        "bytes": checkpoint.nbytes,
+        "ranks": checkpoint.ranks,
+        "metric": None if first is None else first.metric,
+        "value": None if first is None else first.value,
+    }

@@ -1,0 +1,326 @@
+"""What a training loop calls: put back a checkpoint at the start, take new ones on the way, stop when asked to.
+
+    with keeper:
+        keeper.before_start(); strategy.start(replica, comm); keeper.after_start()
+        for ...:
+            ...
+            keeper.stepped(good=True, metrics={})          # raises RunStopped at the end of a step, if asked to stop
+
+`Keeper` itself does nothing of this, for loops without a run directory; `CheckpointManager` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from minga.comm.transport import Transport
+from minga.errors import CheckpointError, DivergedError, MingaError, PeerDiverged, PeerLost, RunStopped
+from minga.measure.events import Checkpointed, CheckpointFailed
+from minga.measure.recorder import Recorder
+from minga.runs.experiment import Checkpoints
+from minga.strategies.base import Strategy
+from minga.training.checkpoints.files import checkpoint_name, remove_leftovers
+from minga.training.checkpoints.resume import Resumption, load_own, load_shared
+from minga.training.checkpoints.schedule import Moments, Verdict
+from minga.training.checkpoints.snapshot import Snapshot, put_back, take
+from minga.training.checkpoints.writer import CheckpointWriter, Part
+from minga.training.run_log import RunLog
+from minga.training.train_state import TrainState
+
+__all__ = ["CheckpointManager", "Keeper"]
+
+_LOG = logging.getLogger("minga.training.checkpoints")
+
+
+class Keeper:
+    """Keeps nothing; base of those that do."""
+
+    goes_on = False
+    """Whether training goes on with others when a peer is lost: then nothing has ended."""
+    may_write: Callable[[], bool] = staticmethod(lambda: True)
+    """Whether this rank may write what all share: not when the others may have gone on without it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def attach(self, strategy: Strategy, comm: Transport, journal: RunLog) -> Self:
+        """Tell it whose training this is; before anything else."""
+        return self
+
+    def put_back_before_meeting(self, strategy: Strategy) -> bool:
+        """Where only one rank has a checkpoint: put it back before it meets the others; whether there is one."""
+        return False
+
+    def before_start(self) -> None:
+        """Before `Strategy.start`: on another number of ranks, put back what all ranks share."""
+
+    def after_start(self) -> None:
+        """After `Strategy.start`: on the same number of ranks, put back everything."""
+
+    def gone_on(self) -> None:
+        """The others have trained already, and this rank has what they have: there is nothing to be put back."""
+
+    def close(self) -> None:
+        """At the very end, whatever it was."""
+
+    def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
+        """After each step of a rank that trains; `good`: it was not left out, `metrics`: of an evaluation after it."""
+
+
+class CheckpointManager(Keeper):
+    """Checkpoints in a run's directory."""
+
+    def __init__(
+        self,
+        run: Path,
+        settings: Checkpoints,
+        trainee: TrainState,
+        recorder: Recorder,
+        *,
+        resumption: Resumption | None = None,
+        session: int = 0,
+        stopping: Callable[[], bool] = lambda: False,
+        one_part: bool = False,
+    ) -> None:
+        """`session`: how often the run was gone on with; `stopping`: whether this rank was asked to stop.
+
+        `one_part`: ranks share no disk, so a checkpoint is what rank 0 writes, without what each rank remembers.
+        """
+        self._one_part = one_part
+        self._settings = settings
+        self._run = run
+        self._trainee = trainee
+        self._recorder = recorder
+        self._resumption = resumption
+        self._session = session
+        self._stopping = stopping
+        self._moments = Moments(settings)
+        self._untried: Part | None = None
+        """The last one, until a step from there on has shown that it is good."""
+        self._best: float | None = None
+        self._best_part: Part | None = None
+        """The best so far, if it is not written yet."""
+        self._before_bad: Part | None = None
+        """The state before the bad steps in a row that are being left out."""
+        self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
+        self._metric = trainee.workload.main_metric
+        self._higher_is_better = self._metric not in trainee.workload.lower_is_better
+        self.last_written: str | None = None
+        self._submitted = False
+
+    def attach(self, strategy: Strategy, comm: Transport, journal: RunLog) -> Self:
+        self._strategy = strategy
+        self._comm = comm
+        self._journal = journal
+        self._trainee.replica.save = self._save_as_server
+        self._moments = Moments(self._settings)  # what ranks have told each other is of those that were
+        remove_leftovers(self._run, comm.rank)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DivergedError | PeerDiverged):
+            self._submit_before_bad()
+        elif isinstance(error, PeerLost) and self.goes_on:
+            # Somebody's part of these will never come, so they would never be whole.
+            self._untried = self._best_part = self._before_bad = None
+            self._best = None
+            return
+        self._submit_best()
+        if self._untried is not None and error is None:
+            self._submit(self._untried)
+        self._writer.close()
+
+    def gone_on(self) -> None:
+        self._resumption = None
+
+    def close(self) -> None:
+        self._writer.close()
+
+    # --- at the start -------------------------------------------------------------------------------------------
+
+    def put_back_before_meeting(self, strategy: Strategy) -> bool:
+        if self._resumption is None or not self._one_part:
+            return False
+        put_back(load_shared(self._resumption.checkpoint), self._trainee, strategy, shared_only=True)
+        self._trainee.replica.applied = self._trainee.replica.step
+        return True
+
+    def before_start(self) -> None:
+        resumption = self._resumption
+        if resumption is not None and not resumption.fits(self._strategy, self._comm):
+            state = load_shared(resumption.checkpoint)
+            if not self._one_part:
+                put_back(state, self._trainee, self._strategy, shared_only=True)
+            if self._comm.rank == 0 and not self._one_part:
+                _LOG.warning(
+                    "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
+                    resumption.checkpoint.name,
+                    state.ranks,
+                    state.facts["strategy"],
+                )
+            self._journal.go_on({}, state.step, resumption.checkpoint.name)
+
+    def after_start(self) -> None:
+        resumption = self._resumption
+        if resumption is not None and resumption.fits(self._strategy, self._comm):
+            state = load_own(resumption.checkpoint, self._comm.rank)
+            put_back(state, self._trainee, self._strategy)
+            self._strategy.resume(self._trainee.replica, self._comm)
+            self._best = state.facts.get("best")
+            self._journal.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
+
+    # --- on the way ---------------------------------------------------------------------------------------------
+
+    def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
+        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        if self._untried is not None:
+            # Parameters may be far off already when a checkpoint is taken; the next step shows it.
+            untried, self._untried = self._untried, None
+            if good:
+                self._submit(untried)
+        if good:
+            self._before_bad = None
+        trainers, lockstep = strategy.trainers(replica, comm), strategy.lockstep(replica)
+        if comm.rank >= trainers:
+            return  # from now on it serves, and hears from those who train
+        together = comm.group(range(trainers) if lockstep else [comm.rank])
+        with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
+            verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
+            value = metrics.get(self._metric) if lockstep and self._settings.keep_best else None
+            if value is not None and math.isnan(value):
+                value = None  # nothing would ever be better than what has no order
+            better = value is not None and self._is_better(value)
+            if better:
+                self._best = value
+            if verdict is Verdict.STOP:
+                self._leave(lockstep, value)
+            elif not good:
+                self._remember_before_bad(lockstep)
+            elif verdict is Verdict.CHECKPOINT:
+                self._untried = self._take(self._moment(lockstep), value, leaving=False)
+            elif better:
+                # Evaluations may come often. The best waits in memory for the next checkpoint, or for the end.
+                self._best_part = self._take(self._moment(lockstep), value, leaving=False)
+
+    def _remember_before_bad(self, lockstep: bool) -> None:
+        """Where all ranks leave a bad step out, the state is still what the last good one has left."""
+        strategy = self._strategy
+        if self._before_bad is None and lockstep and not strategy.replicas_differ and not strategy.server_ranks:
+            self._before_bad = self._take(self._moment(lockstep), None, leaving=False)
+
+    def _submit_before_bad(self) -> None:
+        """When a run ends for bad numbers before there was any checkpoint. An earlier one is more to be trusted."""
+        if self._before_bad is not None and not self._submitted and self._session == 0:
+            self._submit(self._before_bad)
+
+    def _is_better(self, value: float) -> bool:
+        if self._best is None:
+            return True
+        return value > self._best if self._higher_is_better else value < self._best
+
+    def _moment(self, lockstep: bool) -> int:
+        return self._trainee.replica.step if lockstep else self._moments.number
+
+    def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
+        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        began = comm.now()
+        strategy.pause(replica, comm)
+        name = checkpoint_name(moment, None if strategy.lockstep(replica) else self._session)
+        state: Snapshot | None = None
+        try:
+            if comm.rank == 0 or not self._one_part:
+                state = take(self._trainee, strategy, comm, shared_only=self._one_part)
+        except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
+            self._tell(name, error)
+        if replica.served is None:
+            strategy.announce(replica, comm, moment, leaving=leaving)
+        if state is None:
+            return None
+        if self._one_part:
+            state.facts |= {"rank": 0, "ranks": 1, "trainers": 1}
+        state.facts["best"] = self._best
+        state.facts["totals"] = self._journal.totals()
+        taking = comm.now() - began
+        return Part(
+            name,
+            state,
+            metric=self._metric if value is not None else None,
+            value=value,
+            higher_is_better=self._higher_is_better,
+            taking_seconds=taking,
+            written=partial(self._written, name, state.step, taking),
+        )
+
+    def _leave(self, lockstep: bool, value: float | None) -> None:
+        part = self._take(self._moment(lockstep), value, leaving=True)
+        if part is not None:
+            self._submit(part)
+        self._end()
+
+    def _save_as_server(self, moment: int, leaving: bool) -> None:
+        """Called by a strategy on a rank that serves, when all that train have asked for it."""
+        part = self._take(moment, None, leaving=leaving)
+        if part is not None:
+            self._submit(part)
+        if leaving:
+            self._end()
+
+    def _end(self) -> None:
+        self._writer.wait()
+        raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._trainee.replica.step}")
+
+    def _submit(self, part: Part, *, best: bool = False) -> None:
+        if not self.may_write():
+            self._tell(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
+            return
+        if not best:
+            self._submit_best()
+        self._submitted = True
+        self._writer.submit(part, best=best)
+
+    def _submit_best(self) -> None:
+        if self._best_part is not None:
+            part, self._best_part = self._best_part, None
+            self._submit(part, best=True)
+
+    def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
+        self.last_written = name
+        self._recorder.emit(
+            Checkpointed(
+                time=self._recorder.now(),
+                step=step,
+                checkpoint=name,
+                bytes=nbytes,
+                taking_seconds=taking,
+                writing_seconds=seconds,
+            )
+        )
+
+    def _failed(self, part: Part, error: Exception) -> None:
+        self._tell(part.name, error)
+
+    def _tell(self, name: str, error: Exception) -> None:
+        rank, step = self._comm.rank, self._trainee.replica.step
+        message = str(error) if isinstance(error, MingaError) else f"{type(error).__name__}: {error}"
+        _LOG.warning(
+            "rank %d could not keep checkpoint %s: %s. Training goes on; earlier checkpoints are as they were",
+            rank,
+            name,
+            message,
+        )
+        now = self._recorder.now()
+        self._recorder.emit(CheckpointFailed(time=now, rank=rank, step=step, checkpoint=name, message=message))
+        self._recorder.flush()

@@ -1,0 +1,119 @@
+"""Finding what a run can go on from, and reading it: each rank its own part, or all of them what they share.
+
+checkpoint = find_last_good(run)                   # warns of damaged ones; CheckpointError if none is good
+state = load_own(checkpoint, rank)                 # on as many ranks as before
+state = load_shared(checkpoint)                    # on another number of them
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from minga.base.spec import describe
+from minga.comm.transport import Transport
+from minga.errors import CheckpointError, ProtocolError
+from minga.model.sliced_optimizer import Piece
+from minga.strategies.base import Strategy
+from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers
+from minga.training.checkpoints.optimizer_pieces import mean_of_pieces, pieces_from, pieces_to
+from minga.training.checkpoints.snapshot import Snapshot
+
+__all__ = ["Resumption", "find_last_good", "load_own", "load_shared", "next_session", "set_later_aside"]
+
+_LOG = logging.getLogger("minga.training.checkpoints")
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A checkpoint that a run goes on from."""
+
+    checkpoint: Checkpoint
+
+    def fits(self, strategy: Strategy, comm: Transport) -> bool:
+        """Whether each rank can go on from its own part."""
+        manifest = self.checkpoint.manifest(0)
+        return manifest.ranks == comm.size and manifest.strategy == describe(strategy)
+
+
+def find_last_good(run: Path) -> Checkpoint:
+    """The last whole checkpoint of a run; what is wrong with later ones is told."""
+    listed = list_checkpoints(run)
+    for checkpoint in reversed(listed):
+        problem = checkpoint.problem()
+        if problem is None:
+            return checkpoint
+        _LOG.warning("checkpoint %s can't be used: %s; looking for an earlier one", checkpoint.directory, problem)
+    if not listed:
+        raise CheckpointError(
+            f"{run} has no checkpoints to go on from; start anew with 'minga train' "
+            "(checkpoints are made every minute, --checkpoint-every 10s makes them more often)"
+        )
+    raise CheckpointError(
+        f"none of the {len(listed)} checkpoints of {run} is whole ('minga checkpoints {run}' tells what is wrong "
+        "with each); start anew with 'minga train'"
+    )
+
+
+def set_later_aside(run: Path, checkpoint: Checkpoint) -> list[Path]:
+    """Rename what is later than the checkpoint that a run goes on from: it is damaged, and new ones take its place."""
+    remove_leftovers(run)
+    aside = []
+    for other in list_checkpoints(run):
+        if other.order > checkpoint.order:
+            number = len(list(other.directory.parent.glob(f"damaged-*-{other.name}")))
+            aside.append(other.directory.rename(other.directory.with_name(f"damaged-{number}-{other.name}")))
+    return aside
+
+
+def next_session(run: Path) -> int:
+    """A number that no moment's name of this run has yet."""
+    return 1 + max((checkpoint.order[1] for checkpoint in list_checkpoints(run) if checkpoint.order[0]), default=0)
+
+
+def load_own(checkpoint: Checkpoint, rank: int) -> Snapshot:
+    """The part of one rank."""
+    try:
+        return read_part(checkpoint, rank)
+    except ProtocolError as error:
+        raise CheckpointError(f"can't go on from {checkpoint.directory}: {error}") from None
+
+
+def load_shared(checkpoint: Checkpoint) -> Snapshot:
+    """What ranks of any number go on from: the servers' parts joined, or rank 0's, or the mean where replicas differ.
+
+    Position in the data and steps are rank 0's.
+    """
+    first = load_own(checkpoint, 0)
+    parts = [first, *(load_own(checkpoint, rank) for rank in range(1, first.ranks))] if first.ranks > 1 else [first]
+    servers = [part for part in parts if part.facts["part"] is not None]
+    training = [part for part in parts if part.facts["part"] is None]
+    tensors = {name: tensor for name, tensor in first.tensors.items() if not name.startswith(("optimizer:", "memory:"))}
+    tensors.pop("contribution", None)
+    pieces = _pieces(first)
+    if servers:
+        servers.sort(key=lambda part: int(part.facts["part"][0]))
+        tensors["parameters"] = torch.cat([part.tensors["parameters"] for part in servers])
+        pieces = [piece for part in servers for piece in _pieces(part)]
+    elif first.facts["replicas_differ"] and len(training) > 1:
+        tensors["parameters"] = _mean(
+            [part.tensors.get("contribution", part.tensors["parameters"]) for part in training]
+        )
+        pieces = mean_of_pieces([_pieces(part) for part in training])
+    listed, of_optimizer = pieces_to(pieces)
+    return Snapshot({**tensors, **of_optimizer}, {**first.facts, "optimizer": listed, "memory": None})
+
+
+def _pieces(part: Snapshot) -> list[Piece]:
+    return pieces_from(part.facts["optimizer"], part.tensors)
+
+
+def _mean(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = vectors[0].double()
+    for vector in vectors[1:]:
+        total = total + vector.double()
+    return (total / len(vectors)).to(vectors[0].dtype)

@@ -1,0 +1,179 @@
+"""Writes checkpoints beside training, in a thread of its own.
+
+    writer = CheckpointWriter(run, keep=2, keep_best=True, failed=tell)
+    writer.submit(Part("step-00000100", state))           # at once; a newer one takes the place of one that still waits
+    writer.close()
+
+Whatever goes wrong (a full disk, one that can only be read, rights) is told and forgotten: training goes on, earlier
+checkpoints stay as they are, and nothing unfinished is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from minga.training.checkpoints.blob import pieces_of
+from minga.training.checkpoints.files import Manifest, Reached, sync_directory, write_file
+from minga.training.checkpoints.retention import prune
+from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+
+__all__ = ["CheckpointWriter", "Part", "write_part"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Part:
+    """One rank's part of a checkpoint, ready to be written."""
+
+    name: str
+    """Of the checkpoint."""
+    state: Snapshot
+    metric: str | None = None
+    value: float | None = None
+    higher_is_better: bool = True
+    taking_seconds: float = 0.0
+    """What it cost training to make it."""
+    written: Callable[[float, int], None] = field(default=lambda seconds, nbytes: None, repr=False)
+    """Called with the seconds that writing took, and the bytes."""
+
+
+def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> int:
+    """Write it, manifest last; its size. When it fails, nothing of it is left.
+
+    One of the same step that was there before (ranks that formed anew come by again) stays until all of it is written.
+    """
+    facts = part.state.facts
+    folder = run / "checkpoints"
+    directory = folder / part.name
+    rank = facts["rank"]
+    replacing = False
+
+    def replace() -> None:
+        nonlocal replacing
+        replacing = True
+        # Until the new manifest is there, it must not look whole.
+        (directory / f"rank-{rank}.json").unlink(missing_ok=True)
+
+    reached("begun")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        sync_directory(folder)
+        reached("directory made")
+        pieces = pieces_of(part.state.tensors, {"minga": json.dumps(facts)})
+        digest, size = write_file(directory / f"rank-{rank}.safetensors", pieces, reached, before=replace)
+        manifest = Manifest(
+            format=FORMAT,
+            step=facts["step"],
+            rank=rank,
+            ranks=facts["ranks"],
+            workload=facts["workload"],
+            strategy=facts["strategy"],
+            layout=facts["layout"],
+            epoch=facts["order"]["epoch"],
+            offset=facts["order"]["offset"],
+            bytes=size,
+            sha256=digest,
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            metric=part.metric,
+            value=part.value,
+            higher_is_better=part.higher_is_better,
+        )
+        write_file(directory / f"rank-{rank}.json", [manifest.to_json().encode()], reached)
+    except BaseException:
+        for suffix in ("json", "safetensors") if replacing else ():
+            with contextlib.suppress(OSError):
+                (directory / f"rank-{rank}.{suffix}").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # if no other rank has something in it
+        raise
+    return size
+
+
+class CheckpointWriter:
+    """A thread that writes one part at a time; at most one more waits."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        keep: int,
+        keep_best: bool,
+        failed: Callable[[Part, Exception], None],
+        reached: Reached = lambda point: None,
+    ) -> None:
+        """`failed` is called, in the writer's thread, with what could not be written and why."""
+        self._run = run
+        self._keep = keep
+        self._keep_best = keep_best
+        self._failed = failed
+        self._reached = reached
+        self._changed = threading.Condition()
+        self._waiting: dict[bool, Part] = {}
+        """At most one that is the best, and one that is not."""
+        self._writing = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, part: Part, *, best: bool = False) -> None:
+        """Have it written soon, instead of one of its kind that still waits; parts must come in their order."""
+        with self._changed:
+            self._waiting.pop(best, None)
+            self._waiting[best] = part
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="minga-checkpoints", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until nothing is to be written any more; False if that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._writing, timeout=seconds)
+
+    def close(self, seconds: float | None = None) -> bool:
+        """Write what is left, then end; False if that takes longer than `seconds`."""
+        done = self.wait(seconds)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if done and self._thread is not None:
+            self._thread.join()
+        return done
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                part = self._waiting.pop(next(iter(self._waiting)))  # what has waited longest
+                self._writing = True
+            try:
+                self._write(part)
+            finally:
+                del part  # a copy of the whole model
+                with self._changed:
+                    self._writing = False
+                    self._changed.notify_all()
+
+    def _write(self, part: Part) -> None:
+        began = time.perf_counter()
+        try:
+            size = write_part(self._run, part, self._reached)
+            part.written(time.perf_counter() - began, size)
+        except Exception as error:
+            try:
+                self._failed(part, error)
+            except Exception:  # whoever is told may fail too; this thread must live, since others wait for it
+                _LOG.exception("nobody could be told that checkpoint %s was not written: %s", part.name, error)
+            return
+        with contextlib.suppress(OSError):  # another rank may be at it too, and what stays now goes the next time
+            prune(self._run, keep=self._keep, keep_best=self._keep_best, reached=self._reached)

@@ -1,0 +1,232 @@
+"""For people with a training loop of their own: five changed lines make it distributed.
+
+    run = minga.join()
+    model, optimizer, loader = run.prepare(model, optimizer, loader)
+    for inputs, targets in loader:
+        run.step(loss_function(model(inputs), targets))      # instead of zero_grad, backward, optimizer.step
+    run.finish()
+
+`python script.py` trains alone, `minga launch --nodes 4 --strategy ring script.py` on four nodes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from minga.base.spec import describe
+from minga.comm import all_reduce_sum
+from minga.comm.traced import TracedTransport
+from minga.comm.transport import Transport
+from minga.data.order import Share
+from minga.errors import ConfigError, UsageError, WorkloadError
+from minga.launch.environment import connect, surroundings
+from minga.measure.meter import Metering
+from minga.measure.recorder import Recorder
+from minga.model.buffers import agree_on_buffers, take_buffers
+from minga.model.keras_parts import register_variables
+from minga.model.replica import Replica
+from minga.runs.directory import event_file
+from minga.runs.experiment import load
+from minga.strategies import AllReduce, Single, Strategy
+from minga.training.run_log import RunLog, metering_of
+from minga.training.shared_loader import SharedLoader
+
+__all__ = ["OwnLoop", "join"]
+
+
+def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
+    """Become part of the run that this process was started for; alone, if it was started by itself.
+
+    What the launcher says of the strategy goes before what the script says.
+    """
+    resources = contextlib.ExitStack()
+    around = surroundings()
+    transport = connect(around, resources)
+    chosen = (around.strategy if around is not None else None) or strategy
+    if chosen is None:
+        chosen = Single() if transport.size == 1 else AllReduce()
+    made = Strategy.from_value(chosen)
+    if around is None:
+        made = Single()  # a script that is tried out alone has nobody to talk to
+    elif made.server_ranks and around.run is not None and around.strategy is None:
+        raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
+    elif transport.size <= made.server_ranks:
+        raise ConfigError(f"{transport.size} ranks are too few for {describe(made)}: {made.server_ranks} of them serve")
+    made.check_nodes(transport.size - made.server_ranks)
+    run = around.run if around is not None else None
+    recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
+    metering = metering_of(load(run / "experiment.toml"), transport.rank) if run is not None else None
+    return OwnLoop(made, transport, recorder, seed, resources, metering)
+
+
+class OwnLoop:
+    """A user's own training loop as part of a run."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        transport: Transport,
+        recorder: Recorder,
+        seed: int,
+        resources: contextlib.ExitStack,
+        metering: Metering | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self._transport = transport
+        self._recorder = recorder
+        self._seed = seed
+        self._resources = resources
+        self._metering = metering
+        spans = recorder.spans
+        self._comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+        self._replica: Replica | None = None
+        self._loader: SharedLoader | None = None
+        self._journal: RunLog | None = None
+        self._samples = 0
+        self._updating = False
+        self._finished = False
+
+    @property
+    def rank(self) -> int:
+        """This process's number; print and save on rank 0 only."""
+        return self._comm.rank
+
+    @property
+    def workers(self) -> int:
+        """How many ranks train."""
+        if self._replica is None:
+            return self._comm.size - self.strategy.server_ranks
+        return self.strategy.trainers(self._replica, self._comm)
+
+    def prepare(
+        self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]
+    ) -> tuple[nn.Module, Optimizer, SharedLoader]:
+        """Make model, optimizer and loader part of the run. Servers stay in here and leave when all is done."""
+        if self._replica is not None:
+            raise UsageError("run.prepare was called twice; prepare one model, optimizer and loader")
+        if loader.num_workers and self.strategy.changes_trainers:
+            raise WorkloadError(
+                "this strategy changes the number of workers on the way: use num_workers=0 in the loader"
+            )
+        register_variables(model)
+        replica = self._replica = Replica(model, optimizer, spans=self._recorder.spans, keep_optimizer=True)
+        replica.rank = self.rank
+        optimizer.register_step_pre_hook(self._refuse_double_step)
+        self._loader = SharedLoader(
+            loader,
+            seed=self._seed,
+            rank=self.rank,
+            workers=lambda: self.workers,
+            taking=self._take,
+            without_samples=self._step_without_samples,
+        )
+        replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
+        self.strategy.start(replica, self._comm)
+        take_buffers(model, self._comm)
+        self._journal = RunLog(replica, self._comm, self._recorder, self._metering)
+        self._journal.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
+        atexit.register(self._check_finished)
+        self._serve_if_asked()
+        return model, optimizer, self._loader
+
+    def step(self, loss: Tensor) -> None:
+        """Backward, exchange, update: instead of `zero_grad()`, `loss.backward()` and `optimizer.step()`."""
+        replica = self._prepared()
+        replica.step += 1
+        replica.compute_gradients(lambda: loss)
+        self._exchange()
+
+    def sum(self, *values: float) -> list[float]:
+        """Sums over all workers, such as of correct answers and of samples."""
+        together = self._together()
+        with self._aside(together):
+            return all_reduce_sum(together, *values)
+
+    def agree(self) -> None:
+        """Make BatchNorm statistics and other buffers equal on all workers: before evaluating or saving."""
+        together = self._together()
+        with self._aside(together):
+            agree_on_buffers(self._prepared().model, together)
+
+    def finish(self) -> None:
+        """After the last step: all workers have the same model."""
+        replica = self._prepared()
+        assert self._journal is not None
+        with self._recorder.spans.span("exchange"):
+            self.strategy.finish(replica, self._comm)
+        self._journal.finished()
+        self.agree()
+        self._finished = True
+
+    def close(self) -> None:
+        """Give back connections; done at the end of the process otherwise."""
+        self._recorder.close()
+        self._comm.close()
+        self._resources.close()
+
+    def _prepared(self) -> Replica:
+        if self._replica is None:
+            raise UsageError("call model, optimizer, loader = run.prepare(model, optimizer, loader) first")
+        if self._finished:
+            raise UsageError("run.finish was called already; no step can follow")
+        return self._replica
+
+    def _aside(self, together: Transport) -> contextlib.AbstractContextManager[None]:
+        """Around messages that are not training."""
+        if self._journal is not None:
+            return self._journal.messages_aside(together)
+        return self._recorder.traffic.paused()
+
+    def _together(self) -> Transport:
+        return self._comm.group(range(self.workers))
+
+    def _take(self, share: Share, batch: int) -> None:
+        replica = self._prepared()
+        self._samples = len(share.indices)
+        replica.statistics.keep()  # the script goes forward next
+        replica.weight, replica.fill = share.weight, self._samples / batch
+
+    def _step_without_samples(self) -> None:
+        replica = self._prepared()
+        replica.step += 1
+        replica.compute_gradients(None)
+        self._exchange()
+
+    def _exchange(self) -> None:
+        replica, loader, journal = self._prepared(), self._loader, self._journal
+        assert loader is not None and journal is not None
+        self._updating = True
+        try:
+            with self._recorder.spans.span("exchange"):
+                self.strategy.step(replica, self._comm)
+        finally:
+            self._updating = False
+        journal.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
+        journal.looked_for_bad_numbers()
+        self._serve_if_asked()
+
+    def _serve_if_asked(self) -> None:
+        assert self._replica is not None and self._journal is not None
+        if self.rank >= self.workers:
+            self._journal.serving()
+            with self._recorder.spans.span("serve"):
+                self.strategy.serve(self._replica, self._comm)
+            self._journal.finished()
+            self._finished = True
+            sys.exit(0)  # a server has no part in the rest of the user's script
+
+    def _refuse_double_step(self, *_: Any) -> None:
+        if not self._updating:
+            raise UsageError("run.step(loss) updates the model already: remove optimizer.step() from the loop")
+
+    def _check_finished(self) -> None:
+        if not self._finished and self._comm.size > 1:
+            print("minga: the script ended without run.finish(); the replicas may differ", file=sys.stderr)
+        self.close()

@@ -1,0 +1,39 @@
+"""Ranks that come together anew, and are interrupted in that."""
+
+from __future__ import annotations
+
+import torch
+from test_snapshot import STRATEGY, trained
+
+from minga.comm.threads import ThreadWorld, run_threads
+from minga.training.recovery import recover
+from minga.training.train_state import Beginning
+
+
+def test_to_come_together_twice_is_the_same_as_once() -> None:
+    """If somebody dies before anybody has trained on: what is owed is still owed."""
+    trainee = trained(0)
+    trainee.beginning = Beginning(0, trainee.order.copy(), 0, 2)
+    trainee.replica.applied, trainee.replica.heard = 4, [4, 1]  # three steps of the other one are in nobody's model
+    assert recover(trainee, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    position = trainee.order.position()
+    assert position["owed"]
+    assert recover(trainee, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    assert trainee.order.position() == position
+
+
+def test_all_take_what_the_one_furthest_ahead_has() -> None:
+    """A survivor that is a step behind and one who has just come end where the first one is, Adam's memory included."""
+    behind, ahead, joining = trainees = trained(4), trained(5), trained(0, seed=1)
+    for veteran in (behind, ahead):
+        veteran.beginning = Beginning(0, trained(0).order.copy(), 0, 1)
+    expected = ahead.replica.parameters.clone()
+    assert run_threads(3, lambda comm: recover(trainees[comm.rank], STRATEGY, comm)) == [5, 5, 5]
+    for trainee in trainees:
+        assert trainee.replica.step == trainee.replica.applied == 5
+        assert torch.equal(trainee.replica.parameters, expected)
+        assert trainee.order.position() == ahead.order.position() != trained(0).order.position()
+        trainee.replica.gradients.fill_(0.5)
+        trainee.replica.update()
+    assert torch.equal(joining.replica.parameters, ahead.replica.parameters)
+    assert torch.equal(behind.replica.parameters, ahead.replica.parameters)
