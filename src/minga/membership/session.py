@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import torch
 
-import minga
+from minga._version import __version__
 from minga.base.spec import describe
 from minga.base.user_files import check_file
 from minga.comm import barrier
@@ -294,7 +294,7 @@ def facts_of(experiment: Experiment, trainee: TrainState) -> dict[str, str]:
     if ".py" in experiment.workload:
         workload += f" ({sha256(check_file(experiment.workload).read_bytes()).hexdigest()[:12]})"
     return {
-        "version": f"{minga.__version__}, torch {torch.__version__}",
+        "version": f"{__version__}, torch {torch.__version__}",
         "workload": workload,
         "strategy": describe(experiment.chosen_strategy),
         "model": layout_hash(trainee.replica)[:16],
