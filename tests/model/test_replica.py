@@ -106,14 +106,14 @@ def test_a_loss_that_is_no_number(value: float) -> None:
     replica.rank, replica.step = 3, 17
     before = replica.parameters.clone()
     replica.compute_gradients(lambda: model(torch.ones(1, 1)).sum() * value)
-    assert replica.bad is not None and replica.bad.layer is None
+    assert replica.info.non_finite is not None and replica.info.non_finite.layer is None
     assert not bool(torch.isfinite(replica.gradients).any())  # so that whoever averages them sees it too
     replica.update()
-    assert replica.skipped
+    assert replica.info.skipped
     assert torch.equal(replica.parameters, before)
     replica.compute_gradients(lambda: model(torch.ones(1, 1)).sum())
     replica.update()
-    assert replica.bad is None and not replica.skipped
+    assert replica.info.non_finite is None and not replica.info.skipped
     assert not torch.equal(replica.parameters, before)
 
 
@@ -137,10 +137,10 @@ def test_steps_alone_are_longer_where_the_optimizer_divides_by_noise() -> None:
     def moved(make: Any, peers: int) -> float:
         model = nn.Linear(4, 1).double()
         replica = Replica(model, make(model.parameters()))
-        replica.peers = peers
+        replica.replicas = peers
         before = replica.parameters.clone()
         replica.gradients.fill_(3.0)
-        replica.update_alone()
+        replica.update(averaged=False)
         return float((before - replica.parameters).mean())
 
     adam, sgd = (lambda p: torch.optim.Adam(p, lr=0.1)), (lambda p: torch.optim.SGD(p, lr=0.1))
@@ -151,7 +151,7 @@ def test_steps_alone_are_longer_where_the_optimizer_divides_by_noise() -> None:
 def test_a_replica_without_samples_does_not_move_alone() -> None:
     model = nn.Linear(4, 1)
     replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
-    replica.fill, before = 0.0, replica.parameters.clone()
+    replica.info.batch_fraction, before = 0.0, replica.parameters.clone()
     replica.gradients.fill_(3.0)
-    replica.update_alone()
+    replica.update(averaged=False)
     assert torch.equal(replica.parameters, before)

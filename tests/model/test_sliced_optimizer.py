@@ -434,7 +434,7 @@ def test_state_of_a_parameter_without_dimensions_is_carried_over() -> None:
     replica = Replica(model, torch.optim.Adam(model.parameters(), lr=0.1), keep_optimizer=True)
     replica.gradients.fill_(1.0)
     replica.update()
-    shard = replica.shard(slice(0, 4))
+    shard = ServerState.of(replica).make_shard(replica, slice(0, 4))
     shard.gradients.fill_(1.0)
     shard.update()
     replica.gradients.fill_(1.0)

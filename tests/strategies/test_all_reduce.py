@@ -33,7 +33,7 @@ def test_without_the_divisor_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_sum(comm: Transport, vector: torch.Tensor, collective: object, codec: object, stream: object) -> None:
         minga.comm.collectives.ring(comm, vector)
 
-    monkeypatch.setattr(module, "all_reduce_mean", only_sum)
+    monkeypatch.setattr(module, "average_in_place", only_sum)
     assert difference(AllReduce(collective="ring")) > 1e-3
 
 

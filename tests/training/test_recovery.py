@@ -14,7 +14,8 @@ def test_to_come_together_twice_is_the_same_as_once() -> None:
     """If somebody dies before anybody has trained on: what is owed is still owed."""
     trainee = trained(0)
     trainee.beginning = Beginning(0, trainee.order.copy(), 0, 2)
-    trainee.replica.applied, trainee.replica.heard = 4, [4, 1]  # three steps of the other one are in nobody's model
+    trainee.replica.progress.last_applied_step = 4
+    trainee.replica.progress.begin(1, 2)  # three steps of the other one are in nobody's model
     assert recover(trainee, STRATEGY, ThreadWorld(1).transport(0)) == 4
     position = trainee.order.position()
     assert position["owed"]
@@ -30,7 +31,7 @@ def test_all_take_what_the_one_furthest_ahead_has() -> None:
     expected = ahead.replica.parameters.clone()
     assert run_threads(3, lambda comm: recover(trainees[comm.rank], STRATEGY, comm)) == [5, 5, 5]
     for trainee in trainees:
-        assert trainee.replica.step == trainee.replica.applied == 5
+        assert trainee.replica.step == trainee.replica.progress.last_applied_step == 5
         assert torch.equal(trainee.replica.parameters, expected)
         assert trainee.order.position() == ahead.order.position() != trained(0).order.position()
         trainee.replica.gradients.fill_(0.5)

@@ -4,8 +4,8 @@ from minga.comm.collectives import (
     COLLECTIVES,
     all_reduce_mean,
     all_reduce_sum,
+    average_in_place,
     barrier,
-    become_mean,
     broadcast,
     same_everywhere,
 )
@@ -19,8 +19,8 @@ __all__ = [
     "Transport",
     "all_reduce_mean",
     "all_reduce_sum",
+    "average_in_place",
     "barrier",
-    "become_mean",
     "broadcast",
     "same_everywhere",
 ]

@@ -82,8 +82,12 @@ class TracedTransport(Transport):
         self._inner.sleep(seconds)
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
-        job = self._inner.start(lambda beside: function(TracedTransport(beside, self._traffic, background=True)))
-        return _Timed(job, self._waiting)
+        def run(beside: Transport) -> None:
+            traced = TracedTransport(beside, self._traffic, background=True)
+            traced.merges = self.merges
+            function(traced)
+
+        return _Timed(self._inner.start(run), self._waiting)
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
 from minga.errors import UnsupportedError
 
-__all__ = ["Done", "Group", "Pending", "Transport"]
+__all__ = ["Done", "Group", "MergeRecorder", "Pending", "Transport"]
 
 
 class Pending(ABC):
@@ -58,6 +59,13 @@ class Done(Pending):
         pass
 
 
+class MergeRecorder(Protocol):
+    """Who wants to know what collectives have merged: a replica's `Progress`."""
+
+    def averaged(self, vector: Tensor, ranks: Sequence[int]) -> None:
+        """`vector` has become its mean over these ranks."""
+
+
 class Transport(ABC):
     """Messages between `size` ranks, of which this is `rank`."""
 
@@ -65,6 +73,8 @@ class Transport(ABC):
     size: int
     hosts: Sequence[str]
     """The host of each rank, for algorithms that treat neighbours differently."""
+    merges: MergeRecorder | None = None
+    """Who is told by collectives over this transport what they have averaged; set by the training loop."""
 
     @abstractmethod
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
@@ -141,6 +151,7 @@ class Group(Transport):
         self.rank = self._ranks.index(parent.rank)
         self.size = len(self._ranks)
         self.hosts = [parent.hosts[rank] for rank in self._ranks]
+        self.merges = None if parent.merges is None else _MergesInGroup(parent.merges, self._ranks)
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         return self._parent.isend(tensor, self._ranks[to], tag)
@@ -169,6 +180,17 @@ class Group(Transport):
     def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
         chosen = range(self.size) if ranks is None else ranks
         return self._parent.ring_at_once(vector, [self._ranks[rank] for rank in chosen])
+
+
+class _MergesInGroup:
+    """Tells the parent's recorder in the parent's numbering."""
+
+    def __init__(self, inner: MergeRecorder, ranks: list[int]) -> None:
+        self._inner = inner
+        self._ranks = ranks
+
+    def averaged(self, vector: Tensor, ranks: Sequence[int]) -> None:
+        self._inner.averaged(vector, [self._ranks[rank] for rank in ranks])
 
 
 class _InGroup(Pending):

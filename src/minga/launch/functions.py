@@ -70,7 +70,7 @@ def launch(
         cluster=Cluster(nodes=nodes),
         runs=str(runs),
     )
-    if experiment.chosen_strategy.servers_beside_workers:
+    if experiment.chosen_strategy.traits.servers_beside_workers:
         raise ConfigError("a function is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
     script = run / f"{function.__name__}.py"

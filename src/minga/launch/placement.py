@@ -169,7 +169,7 @@ def coordinator_job(
     rules = {
         "expect": experiment.ranks,
         "min_nodes": cluster.min_nodes,
-        "min_servers": experiment.chosen_strategy.server_ranks,  # each has a part that nobody else has
+        "min_servers": experiment.chosen_strategy.traits.servers,  # each has a part that nobody else has
         "heartbeat_seconds": min(1.0, cluster.heartbeat_timeout_seconds / 5),
         "heartbeat_timeout_seconds": cluster.heartbeat_timeout_seconds,
         "progress_timeout_seconds": cluster.heartbeat_timeout_seconds,

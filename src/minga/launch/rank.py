@@ -30,6 +30,7 @@ from minga.runs.experiment import Experiment, load
 from minga.runs.workload import load_workload
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.rescue import last_optimizer_state
+from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, Keeper
 from minga.training.checkpoints.resume import Resumption
@@ -115,7 +116,7 @@ class _Rank:
             if self._experiment.checkpoints.enabled:
                 self._keeper = self._keep(self._trainee)
             if self._serves and self._arguments["token"]:
-                self._trainee.replica.ledger = self._keep_updates()
+                ServerState.of(self._trainee.replica).log = self._keep_updates()
         except BaseException as error:
             self._fail(error)
 
@@ -159,7 +160,7 @@ class _Rank:
             self._fail(error)
         finally:
             if self._trainee is not None:
-                self._trainee.replica.ledger.close(finished=not self.failed and not self.stopped)
+                ServerState.of(self._trainee.replica).log.close(finished=not self.failed and not self.stopped)
             self._keeper.close()
             self._recorder.close()
 

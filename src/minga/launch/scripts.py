@@ -22,7 +22,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     """Run the script on every rank; what came out, or None if it never joined. `show`: print rank 0's output."""
     if not script.is_file():
         raise ConfigError(f"there is no script {str(script)!r}; give a Python file that calls minga.join()")
-    if experiment.chosen_strategy.servers_beside_workers:
+    if experiment.chosen_strategy.traits.servers_beside_workers:
         raise ConfigError("a script is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
     launch_script(experiment, run, script, arguments, show=show)

@@ -35,6 +35,8 @@ from minga.membership.hang_detection import StepTimes
 from minga.membership.member import Change, Member
 from minga.membership.tls import load_tls
 from minga.runs.experiment import Experiment
+from minga.strategies.capabilities import trainers
+from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.manager import Keeper
 from minga.training.checkpoints.snapshot import layout_hash
 from minga.training.loop import run_log_of, train
@@ -315,7 +317,7 @@ def train_through_changes(
 ) -> None:
     """Train to the end, with whoever is there; then the first rank of the last generation calls `save`."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
-    replica = trainee.replica
+    replica, servers = trainee.replica, ServerState.of(trainee.replica)
     journal: RunLog | None = None
     keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
     if keeper.put_back_before_meeting(strategy):
@@ -328,8 +330,8 @@ def train_through_changes(
         try:
             transport = seat.connect(generation, timeout)
             comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
-            replica.names = [f"{member.id} {member.incarnation}" for member in generation.members]
-            replica.servers = len(generation.members) - generation.workers
+            servers.names = [f"{member.id} {member.incarnation}" for member in generation.members]
+            servers.servers = len(generation.members) - generation.workers
             with recorder.traffic.paused():
                 if recover(trainee, strategy, comm) is not None:
                     keeper.gone_on()
@@ -338,13 +340,13 @@ def train_through_changes(
             else:
                 members = [member.id for member in generation.members]
                 owed = sum(map(len, trainee.order.owed))
-                journal.regrouped(comm, generation.number, members, recorder.now() - began, reason, owed)
+                journal.recovered(comm, generation.number, members, recorder.now() - began, reason, owed)
             train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.stepped(trainee))
-            trainers = strategy.trainers(replica, comm)
-            if comm.rank < trainers:
+            ranks = trainers(strategy, replica, comm)
+            if comm.rank < ranks:
                 if comm.rank == 0:
                     save()
-                barrier(comm.group(range(trainers)))  # should it be killed before it has, another one does it
+                barrier(comm.group(range(ranks)))  # should it be killed before it has, another one does it
             return
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)
@@ -354,4 +356,4 @@ def train_through_changes(
                 reason = seat.why(generation) or reason
             else:
                 trainee.beginning = None
-                replica.pushes = replica.acked = 0  # those of another incarnation
+                servers.pushes = servers.acknowledged = 0  # those of another incarnation

@@ -1,18 +1,20 @@
 """What a strategy remembers, as data: a tree of plain values and the tensors in it, and back again.
 
     memory = remember(replica.state)
-    replica.state = recall(memory, replica.state, kinds={"Delta": Delta})
+    replica.state = recall(memory, replica.state)
 
 Numbers, strings, tensors, random generators, lists, tuples, dictionaries and dataclasses of these are kept by
 themselves, with what is the same object in two places staying one. Of other objects those are kept whose class says
 which attributes count (`remembers`); they are put back into the object that is there already. Nothing is imported,
-called or executed because a memory says so: dataclasses are looked up by name among those that the reader offers.
+called or executed because a memory says so: dataclasses are looked up by name among those that are there already, and
+those that their fields and the attributes of `remembers` are declared to hold. So state is declared by its types.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 from minga.base.spec import Named, describe
+from minga.codecs.stream import Stream
 from minga.comm.transport import Done, Pending
 from minga.errors import ProtocolError, UnsupportedError
 
@@ -43,21 +46,60 @@ def remember(value: Any) -> Memory:
     return Memory(tree, writer.tensors)
 
 
-def recall(
-    memory: Memory, existing: Any, kinds: Mapping[str, type[Any]], configurations: Mapping[str, Named] | None = None
-) -> Any:
-    """The value that a memory is of. `existing`: what is there now, whose objects with `remembers` are filled.
+def recall(memory: Memory, existing: Any) -> Any:
+    """The value that a memory is of. `existing`: what is there now, which says what may appear.
 
-    `kinds` are the dataclasses that may appear, by name, `configurations` codecs and strategies by their description.
     Raises `ProtocolError` where a memory can't be understood.
     """
-    reader = _Reader(memory.tensors, kinds, configurations or {})
+    known = _Known()
+    known.look_at(existing)
+    reader = _Reader(memory.tensors, known.kinds, known.configurations)
     try:
         return reader.read(memory.tree, existing, "replica.state")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         if isinstance(error, ProtocolError):
             raise
         raise ProtocolError(f"what the strategy remembered can't be understood ({error!r})") from error
+
+
+class _Known:
+    """The dataclasses, by name, and the codecs, by description, that a memory may mention."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, type[Any]] = {"Stream": Stream}
+        """Those that may appear; a codec's streams may come into being at any step."""
+        self.configurations: dict[str, Named] = {}
+        self._seen: list[Any] = []  # kept, so that no number of `id` is given twice
+        self._numbers: set[int] = set()
+
+    def look_at(self, value: Any) -> None:
+        if id(value) in self._numbers or isinstance(value, Tensor | str | int | float | None):
+            return
+        self._numbers.add(id(value))
+        self._seen.append(value)
+        if isinstance(value, Named):
+            self.configurations.setdefault(describe(value), value)
+        elif isinstance(value, Mapping):
+            for each in value.values():
+                self.look_at(each)
+        elif isinstance(value, list | tuple | deque):
+            for each in value:
+                self.look_at(each)
+        elif dataclasses.is_dataclass(value) or hasattr(type(value), "remembers"):
+            self._declare(type(value))
+            for each in vars(value).values():
+                self.look_at(each)
+
+    def _declare(self, kind: Any) -> None:
+        """A class, and the dataclasses that its fields or attributes may hold."""
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__name__ not in self.kinds:
+            self.kinds[kind.__name__] = kind
+        elif not (isinstance(kind, type) and hasattr(kind, "remembers")):
+            for part in typing.get_args(kind):
+                self._declare(part)
+            return
+        for hint in typing.get_type_hints(kind).values():
+            self._declare(hint)
 
 
 class _Writer:

@@ -38,7 +38,7 @@ class NonFinite:
 
 
 def all_finite(vector: Tensor) -> bool:
-    """Whether all values are numbers; one pass over the vector, as a sum has whatever is none in it."""
+    """Whether there is no NaN and no infinity; one pass over the vector, as a sum shows them."""
     if vector.is_meta:  # no values at all: a simulation by sizes
         return True
     total = vector.sum(dtype=torch.float32 if vector.dtype in _SHORT_FLOATS else None)
@@ -49,16 +49,16 @@ def all_finite(vector: Tensor) -> bool:
 
 
 def find_non_finite(places: Sequence[Place], vector: Tensor, start: int = 0) -> NonFinite:
-    """The last layer with a number that is none, in a part of the gradients that begins at `start`.
+    """The last layer with a NaN or an infinity, in a part of the gradients that begins at `start`.
 
-    Backward goes from the last layer to the first, and takes such a number along: the last is nearest to its origin.
+    Backward goes from the last layer to the first, and takes it along: the last is nearest to its origin.
     """
     for place in reversed(places):
         values = vector[place.start - start : place.stop - start]
         wrong = values[~torch.isfinite(values)]
         if len(wrong):
             return NonFinite(place.name, float(wrong[0]))
-    raise AssertionError("all of them are numbers")
+    raise AssertionError("all of them are finite")
 
 
 class NonFiniteSteps:
@@ -68,20 +68,20 @@ class NonFiniteSteps:
         self.limit = limit
         self.in_a_row = 0
 
-    def stepped(self, *, rank: int, step: int, bad: NonFinite | None, skipped: bool, rates: Sequence[float]) -> None:
+    def stepped(self, *, rank: int, step: int, found: NonFinite | None, skipped: bool, rates: Sequence[float]) -> None:
         """After each step of a rank; raises `DivergedError` where it is enough."""
-        if bad is None and not skipped:
+        if found is None and not skipped:
             self.in_a_row = 0
             return
         self.in_a_row += 1
         if self.in_a_row < self.limit:
             return
-        if bad is None:
+        if found is None:
             raise PeerDiverged(
-                f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's bad numbers"
+                f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's non-finite values"
             )
         listed = ", ".join(f"{rate:g}" for rate in rates)
         raise DivergedError(
-            f"{bad} on rank {rank} at step {step}, and none of {self.in_a_row} steps in a row could be used. "
+            f"{found} on rank {rank} at step {step}, and none of {self.in_a_row} steps in a row could be used. "
             f"Lower the learning rate (now {listed}) or look for bad values in the data"
         )

@@ -12,26 +12,30 @@ import contextlib
 import functools
 import itertools
 import math
+import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from minga.codecs.stream import Stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
 from minga.model.clipping import clipping_of
 from minga.model.layout import Bucket, Layout, Place
 from minga.model.non_finite import NonFinite, all_finite, find_non_finite
-from minga.model.shard import Shard
-from minga.model.sliced_optimizer import Piece, SlicedOptimizer, cut_evenly
-from minga.model.sync_batch_norm.normalise import AddUp, channels_of_batch_norms, normalising_together
+from minga.model.progress import Progress
+from minga.model.sliced_optimizer import Piece, SlicedOptimizer
+from minga.model.step_info import StepInfo
+from minga.model.sync_batch_norm.normalise import channels_of_batch_norms, normalising_together
 from minga.model.sync_batch_norm.statistics import KeptStatistics
-from minga.model.update_log import Period, UpdateLog
 
-__all__ = ["Replica", "Shard", "trainable"]
+__all__ = ["Replica", "trainable"]
+
+Extension = TypeVar("Extension")
 
 
 class Replica:
@@ -43,10 +47,10 @@ class Replica:
         """`keep_optimizer`: update with the optimizer itself, not with a faster copy over the flat vector."""
         self.model = model
         self.optimizer = optimizer
-        self._begin(spans)
         self._tensors = trainable(model)
         self.layout = Layout.of(self._tensors)
         self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
+        self._begin(spans)
         self._gradient_views = [tensor.grad for _, tensor in self._tensors]
         self._groups = _group_of_each(self._tensors, optimizer)
         if keep_optimizer:
@@ -56,65 +60,46 @@ class Replica:
             self._whole = self._slice(self.parameters, self.gradients, 0)
 
     def _begin(self, spans: Spans) -> None:
-        """What a replica has besides its model."""
+        """What a replica has besides its model; its vectors are there already."""
         self.spans = spans
-        self.step = 0
-        """The step under way, from 1 on."""
-        self.weight = 1.0
-        """This rank's share of the current global batch, relative to an equal share."""
-        self.add_up: AddUp | None = None
-        """How BatchNorm adds up sums over all ranks that have samples of the step under way; None: each normalises over
-        its own."""
-        self.fill = 1.0
-        """This rank's samples in the current step, relative to a full batch of its own."""
-        self.loss = math.nan
-        """The loss of the last step on this rank."""
-        self.state: dict[str, Any] = {}
-        """What strategies remember between steps."""
-        self.notes: dict[str, Any] = {}
-        """What strategies found out, for the run's events: numbers, strings, tables of them."""
-        self.applied = 0
-        """The last step whose own gradients are in the parameters."""
-        self.heard: list[int] | None = None
-        """For each rank that trains, the last step of its own that is in these parameters; None: the same for all, as
-        where all exchange in every step. Strategies with local steps set it."""
-        self.agreed = False
-        """Whether all replicas are equal already when a strategy takes over from another, so that none need be sent."""
-        self.peers = 1
-        """Replicas that are averaged with each other, itself included; strategies with local steps set it."""
         self.rank = 0
         """For error messages; who is who is the transport's business."""
-        self.bad: NonFinite | None = None
-        """What this rank's own gradients of the step under way have that is no number."""
-        self.skipped = False
-        """Whether the step under way changed nothing, here or on another rank, because of that."""
-        self.served: Shard | None = None
-        """The part of the parameters that this rank holds for others."""
-        self.ledger = UpdateLog()
-        """For ranks that serve: what they have applied."""
-        self.names: list[str] = []
-        """Id and incarnation of each rank, where processes may be started again."""
-        self.servers: int | None = None
-        """Ranks that are here to serve; None: as many as the strategy says."""
-        self.pushes = 0
-        """What this process has sent to servers so far, ..."""
-        self.acked = 0
-        """... the last that all of them have answered, ..."""
-        self.over = False
-        """... and whether it has got their final parameters."""
-        self.period: Period | None = None
-        """Who trains now, and from where in the data on."""
-        self.periods = 0
-        """How many there were."""
-        self.save: Callable[[int, bool], None] = lambda moment, leaving: None
-        """For ranks that serve: keep a checkpoint of this moment, and leave if asked to."""
-        self._pieces_of_shard: list[Piece] = []
+        self.info = StepInfo()
+        """The facts of the step under way."""
+        self.progress = Progress(self.parameters, self.gradients, self.info.gradients_averaged)
+        """Whose steps are in the parameters."""
+        self.state: dict[str, Any] = {}
+        """What strategies remember between steps: tensors, plain values, dataclasses of these; checkpoints have it."""
+        self.notes: dict[str, Any] = {}
+        """What strategies found out, for the run's events: numbers, strings, tables of them."""
+        self._extensions: dict[type[Any], Any] = {}
+        self.replicas = 1
+        """Replicas that are averaged with each other, this one included; the training loop sets it."""
+        self.in_sync = False
+        """Whether all replicas are equal already when a strategy takes over from another, so that none need be sent."""
+        self._pieces_of_part: list[Piece] = []
         self._hooks: list[Any] = []
         self._momentum: float | None = None
         self.buckets: list[Bucket] = []
         self.when_ready: Callable[[Bucket], None] | None = None
         """Called with each bucket, in order, as soon as backward has filled it."""
         self._next_bucket = 0
+
+    @property
+    def step(self) -> int:
+        """The step under way, from 1 on."""
+        return self.progress.step
+
+    @step.setter
+    def step(self, number: int) -> None:
+        self.progress.step = number
+
+    def extension(self, kind: type[Extension]) -> Extension:
+        """What a capability keeps here over all changes of who is there, made at first use; no checkpoint has it."""
+        if kind not in self._extensions:
+            self._extensions[kind] = kind()
+        found: Extension = self._extensions[kind]
+        return found
 
     @property
     def learning_rates(self) -> list[float]:
@@ -126,9 +111,16 @@ class Replica:
         """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
         return self._whole.adaptive
 
-    def name_of(self, rank: int) -> str:
-        """What tells the process of a rank from all others, also earlier ones."""
-        return self.names[rank] if self.names else f"rank-{rank}"
+    def stream(self, name: str = "main", part: slice | None = None) -> Stream:
+        """What a codec remembers of one kind of vector: of the length of `part` of the parameters (None: all)."""
+        streams: dict[str, Stream] = self.state.setdefault("streams", {})
+        if name not in streams:
+            start, stop, _ = (part or slice(None)).indices(self.layout.length)
+            # Names count, so that two streams of a rank don't draw the same random numbers.
+            streams[name] = Stream(
+                tuple(self.layout.shapes(start, stop)), seed=zlib.crc32(name.encode()), rank=self.rank
+            )
+        return streams[name]
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         """Forward and backward on this rank's share of the batch; `None` for an empty share."""
@@ -142,9 +134,9 @@ class Replica:
         self.statistics.mend()
 
     def _normalising(self) -> contextlib.AbstractContextManager[None]:
-        if self.add_up is None:
+        if self.info.add_up is None:
             return contextlib.nullcontext()
-        return normalising_together(self.model, self.add_up, weight=self.weight)
+        return normalising_together(self.model, self.info.add_up, weight=self.info.weight)
 
     @functools.cached_property
     def channels_of_batch_norms(self) -> tuple[int, ...]:
@@ -162,11 +154,11 @@ class Replica:
             raise WorkloadError(
                 f"the loss has shape {tuple(loss.shape)}; it should be one number, the mean over samples"
             )
-        self.loss = float(loss.detach())
-        if not math.isfinite(self.loss):
+        self.info.loss = float(loss.detach())
+        if not math.isfinite(self.info.loss):
             # Whoever averages this with others sees it too, in the place of gradients that mean nothing.
-            self.bad = NonFinite(None, self.loss)
-            if self.add_up is None:
+            self.info.non_finite = NonFinite(None, self.info.loss)
+            if self.info.add_up is None:
                 self.gradients.fill_(math.nan)
                 return
             loss = loss * math.nan  # the others wait for this rank's part of their BatchNorm's sums
@@ -178,40 +170,39 @@ class Replica:
             self._look_at(self.layout.places, self.gradients)
 
     def _look_at(self, places: Sequence[Place], gradients: Tensor) -> None:
-        """Find what is no number among this rank's own gradients."""
-        if self.bad is None and not all_finite(gradients):
-            self.bad = find_non_finite(places, gradients, places[0].start)
+        """Look for NaN and infinities among this rank's own gradients."""
+        if self.info.non_finite is None and not all_finite(gradients):
+            self.info.non_finite = find_non_finite(places, gradients, places[0].start)
 
-    def update(self, scale: float = 1.0) -> None:
-        """Apply `gradients` with the workload's optimizer, its learning rate multiplied by `scale`.
+    def update(self, *, averaged: bool | None = None) -> None:
+        """Apply `gradients` with the workload's optimizer; where they are non-finite nothing changes.
 
-        Where they are no numbers, on this rank or (as their mean has it) on another, nothing changes.
+        `averaged`: whether they are the mean over all replicas; by default, whether `all_reduce_mean` has made them
+        that in this step. Otherwise they are this rank's own, and the outcome will be averaged with that of other
+        replicas. Adam and its relatives divide by the size of gradients, noise included, and that of a rank alone has
+        more of it than the mean of all: averaged, its steps would be too short by the square root of their number
+        (Malladi et al., arXiv:2205.10287). So they are lengthened by that, and the same learning rate learns as fast as
+        with gradients that are averaged in every step; weight decay that goes beside gradients is not. SGD has no such
+        trouble.
         """
-        with self.spans.span("update"):
-            self._apply(scale, good=all_finite(self.gradients))
+        if averaged is None:
+            averaged = self.replicas == 1 or self.info.averaged_elements >= self.layout.length
+        if averaged:
+            with self.spans.span("update"):
+                self._apply(1.0, good=all_finite(self.gradients))
+        elif not self.info.batch_fraction:  # momentum alone should not move a replica that had no samples
+            self.progress.last_applied_step = self.step
+        else:
+            with self.spans.span("update"):
+                # These gradients were looked at already, unless neighbours have averaged theirs with them since.
+                good = all_finite(self.gradients) if self.buckets else self.info.non_finite is None
+                self._apply(math.sqrt(self.replicas) if self.optimizer_is_adaptive else 1.0, good=good, decay=1.0)
 
     def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
-        self.applied = self.step  # also where there is nothing to apply: the step is over
-        self.skipped = not good
+        self.progress.last_applied_step = self.step  # also where there is nothing to apply: the step is over
+        self.info.skipped = not good
         if good:
             self._whole.step(self.learning_rates, scale, decay)
-
-    def update_alone(self) -> None:
-        """Apply this rank's own gradients; later the outcome is averaged with that of `peers` others.
-
-        Adam and its relatives divide by the size of gradients, noise included, and that of a rank alone has more of it
-        than the mean of all: its steps would be too short by the square root of their number, once they are averaged
-        (Malladi et al., arXiv:2205.10287). They are lengthened by that, so that the same learning rate learns as fast
-        as with gradients that are averaged in every step; weight decay that goes beside gradients is not. SGD has no
-        such trouble.
-        """
-        if not self.fill:  # momentum alone should not move a replica that had no samples
-            self.applied = self.step
-            return
-        with self.spans.span("update"):
-            # These gradients were looked at already, unless neighbours have averaged theirs with them since.
-            good = all_finite(self.gradients) if self.buckets else self.bad is None
-            self._apply(math.sqrt(self.peers) if self.optimizer_is_adaptive else 1.0, good=good, decay=1.0)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
@@ -268,7 +259,7 @@ class Replica:
         self._announce()
 
     def _prepare_gradients(self) -> None:
-        self.bad, self.skipped = None, False
+        self.info.begin()
         self.gradients.zero_()
         for (_, tensor), view in zip(self._tensors, self._gradient_views, strict=True):
             if tensor.grad is not view:  # somebody called zero_grad(), which drops them
@@ -311,37 +302,28 @@ class Replica:
         cuts = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
         return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
 
-    # --- for parameter servers ----------------------------------------------------------------------------------
+    # --- for servers and checkpoints ------------------------------------------------------------------------------
 
-    def shards(self, servers: int) -> list[slice]:
-        """The part of the flat vector that each server holds."""
-        return [slice(*cut) for cut in cut_evenly(self.optimizer, self.layout, servers)]
-
-    def shard(self, part: slice) -> Shard:
-        """A copy of a part of the parameters, with an optimizer that goes on from this replica's state."""
-        parameters = self.parameters[part].clone()
-        gradients = torch.zeros_like(parameters)
+    def optimizer_of(self, part: slice, parameters: Tensor, gradients: Tensor) -> SlicedOptimizer:
+        """An optimizer for a copy of a part of the parameters, which goes on from this replica's state."""
         optimizer = self._slice(parameters, gradients, part.start)
         optimizer.adopt(self._whole)
-        optimizer.restore(self._pieces_of_shard)
-        self.served = Shard(part, parameters, gradients, optimizer, self.learning_rates)
-        return self.served
-
-    # --- for checkpoints ----------------------------------------------------------------------------------------
+        optimizer.restore(self._pieces_of_part)
+        return optimizer
 
     def optimizer_state(self) -> list[Piece]:
-        """Momentum and the like of all that this rank holds: of the whole vector, or of the part that it serves."""
-        return self._whole.state() if self.served is None else self.served.optimizer_state()
+        """Momentum and the like of the whole vector."""
+        return self._whole.state()
 
     def forget_optimizer(self) -> None:
         """As if there had been no update yet."""
         self._whole.forget()
 
     def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
-        """Go on with such a state; what is of a part only is for the shard that will be made of that part."""
+        """Go on with such a state; what is of a part only is for `optimizer_of` that part."""
         self._whole.restore(pieces)
         partial = sum(piece.stop - piece.start for piece in pieces) < self.layout.length
-        self._pieces_of_shard = list(pieces) if partial else []
+        self._pieces_of_part = list(pieces) if partial else []
 
     def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
         return SlicedOptimizer.over(self.optimizer, self._groups, self.layout, parameters, gradients, start)

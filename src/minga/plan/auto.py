@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +16,25 @@ from minga.comm import Transport, all_reduce_sum, broadcast
 from minga.comm.probing import probe
 from minga.errors import ProtocolError
 from minga.model.layout import Bucket
-from minga.model.memory import Memory
+from minga.model.memory import Memory, recall, remember
 from minga.model.replica import Replica
 from minga.plan.candidates import Candidate, candidates_among_peers
 from minga.plan.planner import plan
 from minga.plan.probed import cluster_of
 from minga.plan.self_profile import SelfProfile
 from minga.plan.watch import Watch
-from minga.strategies import Adaptive, AllReduce, LocalSGD, Single, Strategy
+from minga.strategies import LocalSGD, Single, Strategy
+from minga.strategies.base import Traits
+from minga.strategies.capabilities import (
+    Checkpointed,
+    Delegating,
+    Periodic,
+    Remembering,
+    codecs_of,
+    contribution,
+    pause,
+    resume,
+)
 from minga.strategies.optimizer_mean import average_optimizers
 
 __all__ = ["Auto"]
@@ -51,7 +60,7 @@ class _State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto(Strategy):
+class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
     """Plans by itself: looks at computing and at the links for a moment, then trains as is predicted to be best there.
 
     The first steps are trained alone, to see how long they take on every node; then the links are measured, the first
@@ -61,7 +70,13 @@ class Auto(Strategy):
     planned, and when.
     """
 
-    replicas_differ: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        return Traits(uses_buckets=True)
+
+    def active(self, replica: Replica) -> Strategy:
+        state: _State | None = replica.state.get(_KEY)
+        return _strategy(state.inner) if state is not None and state.inner else _ALONE
 
     def check(self) -> None:
         if not isinstance(self.codec, Plain):
@@ -79,33 +94,31 @@ class Auto(Strategy):
         state: _State = replica.state[_KEY]
         state.inner, state.own, state.watch = describe(strategy), None, None
         replica.state = {_KEY: state}
-        replica.heard = None
+        replica.replicas = comm.size
+        replica.progress.begin(replica.step, comm.size)
         replica.drop_buckets()
-        replica.agreed = agreed
+        replica.in_sync = agreed
         try:
             strategy.start(replica, comm)
         finally:
-            replica.agreed = False
-
-    def _inner(self, replica: Replica) -> Strategy:
-        return _strategy(replica.state[_KEY].inner)
+            replica.in_sync = False
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         state: _State = replica.state[_KEY]
         if state.own is not None:
             state.own.ready(bucket, comm.now())
-        self._inner(replica).gradient_ready(replica, bucket, comm)
+        self.active(replica).gradient_ready(replica, bucket, comm)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         state: _State = replica.state[_KEY]
         began = comm.now()
-        self._inner(replica).step(replica, comm)
+        self.active(replica).step(replica, comm)
         if state.own is not None:
             state.own.stepped(began, comm.now())
             if state.own.complete:
                 self._plan(replica, comm, state)
         elif state.watch is not None and state.watch.changed(comm):
-            self._inner(replica).finish(replica, comm)
+            self.active(replica).finish(replica, comm)
             self._look(replica, comm, agreed=True)
 
     def _look(self, replica: Replica, comm: Transport, *, agreed: bool) -> None:
@@ -117,7 +130,7 @@ class Auto(Strategy):
         """Agree on the parameters, measure the links, and go on with what is best on them."""
         own = state.own
         assert own is not None
-        self._inner(replica).finish(replica, comm)
+        self.active(replica).finish(replica, comm)
         links = probe(comm, thorough=False)
         steps = [0.0] * comm.size
         steps[comm.rank] = own.step_seconds
@@ -135,46 +148,36 @@ class Auto(Strategy):
         again = bool(planned) and planned[-1]["strategy"] == describe(strategy)
         state.patience = 2 * state.patience if again else _PATIENCE
         planned.append({"step": replica.step, "strategy": describe(strategy)})
-        if isinstance(strategy, AllReduce):
+        if strategy.traits.averages_gradients:
             average_optimizers(replica, comm)
         self._begin(replica, comm, strategy, agreed=True)
-        if not isinstance(strategy, Adaptive):  # which follows changes by itself, and waits for nobody
+        if not strategy.traits.adapts:
             now = comm.now()
             state.watch = Watch(until=now + state.patience, last=now)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         state: _State = replica.state[_KEY]
-        self._inner(replica).finish(replica, comm)
+        self.active(replica).finish(replica, comm)
         if state.watch is not None:
             state.watch.hear(comm)
 
     # --- what the strategy in use does ------------------------------------------------------------------------------
 
-    def lockstep(self, replica: Replica) -> bool:
-        return self._inner(replica).lockstep(replica)
-
-    def averages_gradients(self, replica: Replica) -> bool:
-        return self._inner(replica).averages_gradients(replica)
-
     def exchanges(self, replica: Replica) -> bool:
-        return self._inner(replica).exchanges(replica)
-
-    @contextlib.contextmanager
-    def as_one(self, replica: Replica, together: Transport) -> Iterator[None]:
-        with self._inner(replica).as_one(replica, together):
-            yield
+        inner = self.active(replica)
+        return not isinstance(inner, Periodic) or inner.exchanges(replica)
 
     def contribution(self, replica: Replica) -> Tensor:
-        return self._inner(replica).contribution(replica)
+        return contribution(self.active(replica), replica)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         state: _State = replica.state[_KEY]
-        self._inner(replica).pause(replica, comm)
+        pause(self.active(replica), replica, comm)
         if state.watch is not None:
             state.watch.hear(comm)
 
     def memory(self, replica: Replica) -> Memory:
-        kept = super().memory(replica)
+        kept = remember(replica.state)
         return Memory({"inner": replica.state[_KEY].inner, "state": kept.tree}, kept.tensors)
 
     def recall(self, replica: Replica, memory: Memory) -> None:
@@ -186,9 +189,9 @@ class Auto(Strategy):
         if memory is not None:
             # Nobody takes the parameters of another: every rank has got its own back.
             self._begin(replica, comm, _known(memory.tree["inner"], comm.size), agreed=True)
-            super().recall(replica, Memory(memory.tree["state"], memory.tensors))
+            replica.state = recall(Memory(memory.tree["state"], memory.tensors), replica.state)
         state: _State = replica.state[_KEY]
-        self._inner(replica).resume(replica, comm)
+        resume(self.active(replica), replica, comm)
         if state.own is not None:  # what was seen so far has the time of another process
             state.own = SelfProfile.of(replica, comm.now())
         if state.watch is not None:
@@ -209,4 +212,4 @@ def _strategy(text: str) -> Strategy:
 
 
 def _codecs(candidates: list[Candidate]) -> list[Codec]:
-    return list(dict.fromkeys(codec for candidate in candidates for codec in candidate.strategy.codecs))
+    return list(dict.fromkeys(codec for candidate in candidates for codec in codecs_of(candidate.strategy)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minga.base.spec import describe
-from minga.codecs import Codec, Plain, Sign, TopK
-from minga.strategies import Adaptive, AllReduce, DiLoCo, Gossip, LocalSGD, ParameterServer, Single, Strategy
+from minga.codecs import Codec, Sign, TopK
+from minga.strategies import Strategy
 
 __all__ = ["Candidate", "candidates_among_peers", "candidates_for"]
 
@@ -35,12 +34,12 @@ class Candidate:
     @property
     def exact(self) -> bool:
         """Whether it learns what one process with the whole batch would."""
-        strategy = self.strategy
-        if not isinstance(strategy.codec, Plain):
-            return False
-        if isinstance(strategy, ParameterServer):
-            return strategy.bound == 0
-        return isinstance(strategy, Single | AllReduce)
+        return self.strategy.traits.exact
+
+    @property
+    def period(self) -> int:
+        """Steps after which what it does begins again."""
+        return self.strategy.traits.period
 
     @property
     def epochs_factor(self) -> float:
@@ -48,25 +47,7 @@ class Candidate:
 
         What is late counts less, with the square root of how late it is; what a codec leaves out comes later.
         """
-        strategy = self.strategy
-        factor = 1.0
-        match strategy:
-            case LocalSGD():
-                factor += 0.01 * math.sqrt(strategy.period + strategy.overlap)
-            case DiLoCo():
-                factor += 0.015 * math.sqrt(strategy.period)
-            case Gossip():
-                factor += 0.01 * math.sqrt(self.nodes)
-            case Adaptive():
-                factor += 0.02
-            case ParameterServer() if strategy.bound > 0:
-                factor += 0.01 * min(strategy.bound, self.nodes)
-        return factor * _codec_factor(strategy.codec)
-
-    @property
-    def period(self) -> int:
-        """Steps after which what it does begins again."""
-        return int(getattr(self.strategy, "period", 1))
+        return self.strategy.traits.epochs_factor(self.nodes) * _codec_factor(self.strategy.codec)
 
 
 def _codec_factor(codec: Codec) -> float:
@@ -106,7 +87,8 @@ def candidates_among_peers(nodes: int) -> list[Candidate]:
     return [
         each
         for each in found
-        if isinstance(each.strategy, Adaptive | AllReduce) and not isinstance(each.strategy.codec, TopK)
+        if (each.strategy.traits.adapts or each.strategy.traits.averages_gradients)
+        and not isinstance(each.strategy.codec, TopK)
     ]
 
 

@@ -120,13 +120,15 @@ def _placed(candidate: Candidate, cluster: PlannedCluster) -> Candidate:
     Servers that have machines of their own get those with the widest cables.
     """
     strategy = candidate.strategy
-    apart = 0 if strategy.servers_beside_workers else min(strategy.server_ranks, cluster.nodes - candidate.nodes)
+    apart = (
+        0 if strategy.traits.servers_beside_workers else min(strategy.traits.servers, cluster.nodes - candidate.nodes)
+    )
     nodes = cluster.best_nodes(candidate.nodes + apart)
     if apart:
         serving = sorted(nodes, key=lambda node: (-cluster.width_of(node), cluster.speed_of(node), node))[:apart]
         nodes = (*(node for node in nodes if node not in serving), *serving)
     elif cluster.delays:
         delays = tuple(tuple(cluster.delays[a][b] for b in nodes) for a in nodes)
-        shortest = most_central_first if candidate.strategy.servers_beside_workers else nearest_neighbours
+        shortest = most_central_first if candidate.strategy.traits.servers_beside_workers else nearest_neighbours
         nodes = tuple(nodes[place] for place in shortest(delays))
     return candidate if nodes == tuple(range(len(nodes))) else dataclasses.replace(candidate, order=nodes)

@@ -10,7 +10,6 @@ from minga.plan.cluster import PlannedCluster
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.simulate.profile import Profile
 from minga.simulate.simulation import Mode, Simulation
-from minga.strategies import Adaptive, ParameterServer
 
 __all__ = ["Price", "price", "simulation_of"]
 
@@ -94,7 +93,7 @@ def price(
         for rank, chance, seconds in zip(workers, luck, steps, strict=True)
     ]
     busy = min(1.0, sum(worked) / len(worked))
-    if isinstance(candidate.strategy, Adaptive):
+    if candidate.strategy.traits.adapts:
         # Where steps are short, its exchanges are so far apart that none may have ended in what is looked at.
         sent = sum(rank.bytes_at[-1] for rank in workers) / steps_in_all
     else:
@@ -142,9 +141,10 @@ def simulation_of(
 
 
 def _steps(candidate: Candidate, *, varied: bool) -> int:
-    if isinstance(candidate.strategy, Adaptive):
+    traits = candidate.strategy.traits
+    if traits.adapts:
         return _STEPS_TO_ADAPT
-    if isinstance(candidate.strategy, ParameterServer) and candidate.strategy.bound > 0:
+    if traits.servers and not traits.lockstep:
         return 3 * _FEWEST_STEPS
     return max(_FEWEST_STEPS if varied else _PERIODS, _periods(candidate) * candidate.period)
 

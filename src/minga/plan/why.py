@@ -8,13 +8,12 @@ from minga.base.units import format_bandwidth
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.pricing import Price
-from minga.strategies import Adaptive, DiLoCo, Gossip, LocalSGD, ParameterServer
 
 __all__ = ["why"]
 
 
 def why(price: Price, alone: Price | None, cluster: PlannedCluster) -> str:
-    candidate, strategy = price.candidate, price.candidate.strategy
+    candidate = price.candidate
     if candidate.nodes == 1:
         return "nothing to exchange"
     narrowest, delay = _narrowest(candidate, cluster), _longest_delay(candidate, cluster)
@@ -28,17 +27,17 @@ def why(price: Price, alone: Price | None, cluster: PlannedCluster) -> str:
     slower = alone is not None and price.epoch_seconds > alone.epoch_seconds
     if slower:
         return f"{exchange}: slower than one node"
-    match strategy:
-        case Adaptive():
-            return "exchanges in the background, in the form that hides behind computing"
-        case LocalSGD() | DiLoCo() if waiting < 0.1:
-            return f"averaging every {strategy.period} steps hides it: {exchange}"
-        case LocalSGD() | DiLoCo():
-            return f"{exchange}, even every {strategy.period} steps: {waiting:.0%} of the time is waiting"
-        case Gossip():
-            return f"neighbours only: {exchange}"
-        case ParameterServer() if ratio > 1:
-            return f"servers get everybody's gradients at once: {waiting:.0%} of the time is waiting"
+    traits = candidate.strategy.traits
+    if traits.adapts:
+        return "exchanges in the background, in the form that hides behind computing"
+    if traits.partners == "neighbours":
+        return f"neighbours only: {exchange}"
+    if traits.partners == "servers" and ratio > 1:
+        return f"servers get everybody's gradients at once: {waiting:.0%} of the time is waiting"
+    if traits.replicas_differ and waiting < 0.1:
+        return f"averaging every {traits.period} steps hides it: {exchange}"
+    if traits.replicas_differ:
+        return f"{exchange}, even every {traits.period} steps: {waiting:.0%} of the time is waiting"
     if waiting < 0.1:
         return f"hidden behind backward: {exchange}"
     return f"{exchange}: {waiting:.0%} of the time is waiting"

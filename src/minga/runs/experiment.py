@@ -28,6 +28,7 @@ from minga.errors import ConfigError
 from minga.runs.network import Network
 from minga.base.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, Single, Strategy
+from minga.strategies.capabilities import check_nodes
 from minga.base.toml_files import load_config
 
 __all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
@@ -273,8 +274,8 @@ class Experiment(Config):
 
     def check(self) -> None:
         strategy = self.chosen_strategy
-        strategy.check_nodes(self.cluster.nodes)
-        if self.cluster.device == "cuda" and not (self._native or isinstance(strategy, Single)):
+        check_nodes(strategy, self.cluster.nodes)
+        if self.cluster.device == "cuda" and not strategy.traits.runs_on_gpus:
             raise FieldError(("cluster", "device"), "on GPUs only 'single' and 'native' are supported so far")
         if self.cluster.device == "cuda" and self.in_lab:
             raise FieldError(
@@ -306,17 +307,17 @@ class Experiment(Config):
     @property
     def ranks(self) -> int:
         """Workers and servers."""
-        return self.cluster.nodes + self.chosen_strategy.server_ranks
+        return self.cluster.nodes + self.chosen_strategy.traits.servers
 
     @property
     def hosts(self) -> int:
         """Machines: one for each worker, and one for each server that does not live beside a worker."""
         strategy = self.chosen_strategy
-        return self.cluster.nodes + (0 if strategy.servers_beside_workers else strategy.server_ranks)
+        return self.cluster.nodes + (0 if strategy.traits.servers_beside_workers else strategy.traits.servers)
 
     def host_of(self, rank: int) -> int:
         """The number of the host that a rank lives on, counted from 0: its own, or that of the worker beside it."""
-        beside = self.chosen_strategy.servers_beside_workers and rank >= self.cluster.nodes
+        beside = self.chosen_strategy.traits.servers_beside_workers and rank >= self.cluster.nodes
         return rank - self.cluster.nodes if beside else rank
 
     def cpu_of(self, host: int) -> float | None:
@@ -331,12 +332,7 @@ class Experiment(Config):
         """What carries messages: as asked for, or what fits."""
         if self.cluster.transport is not None:
             return self.cluster.transport
-        return "gloo" if self._native or self.cluster.device == "cuda" else "tcp"
-
-    @property
-    def _native(self) -> bool:
-        strategy = self.chosen_strategy
-        return isinstance(strategy, AllReduce) and strategy.collective == "native"
+        return "gloo" if self.chosen_strategy.traits.backend_collectives or self.cluster.device == "cuda" else "tcp"
 
     @property
     def elastic(self) -> bool:

@@ -34,6 +34,7 @@ from minga.runs.experiment import Cluster, Experiment, Measuring, Training
 from minga.runs.workload import load_workload
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
 from minga.strategies import Adaptive
+from minga.strategies.capabilities import codecs_of
 from minga.training.train_state import TrainState, build_train_state
 
 __all__ = ["USUAL_CODECS", "measure_profile"]
@@ -48,7 +49,7 @@ USUAL_CODECS: tuple[Codec, ...] = tuple(
             TopK(),
             RandomK(),
             *(PowerSGD(rank=rank) for rank in (1, 2, 4)),
-            *(codec for codec in Adaptive().codecs if not isinstance(codec, Plain)),
+            *(codec for codec in codecs_of(Adaptive()) if not isinstance(codec, Plain)),
         )
     )
 )

@@ -35,7 +35,7 @@ class SimulatedReplica(Replica):
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
         ready: list[Bucket] = []
-        own, self.add_up = self.add_up, None
+        own, self.info.add_up = self.info.add_up, None
         announce, self.when_ready = self.when_ready, ready.append
         try:
             if own is None:
@@ -43,11 +43,11 @@ class SimulatedReplica(Replica):
             else:
                 beside_greenlets(own, partial(self._compute_with, compute_loss))
         finally:
-            self.when_ready, self.add_up = announce, own
+            self.when_ready, self.info.add_up = announce, own
         self.workplace.compute(ready, announce)
 
     def _compute_with(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp) -> None:
-        self.add_up = add_up
+        self.info.add_up = add_up
         super().compute_gradients(compute_loss)
 
 

@@ -17,7 +17,6 @@ from minga.data.order import Order, Share
 from minga.measure.spans import NO_SPANS, Spans
 from minga.model.layout import Layout
 from minga.model.replica import Replica
-from minga.model.shard import Shard
 from minga.model.sliced_optimizer import Piece, SlicedOptimizer
 from minga.model.sync_batch_norm.normalise import messages_of
 from minga.simulate.profile import Profile
@@ -29,7 +28,6 @@ class SizedReplica(Replica):
     """A replica that only has sizes."""
 
     def __init__(self, profile: Profile, layout: Layout, *, spans: Spans = NO_SPANS) -> None:
-        self._begin(spans)
         self._profile = profile
         self.layout = layout
         self.model = torch.nn.Module()
@@ -37,6 +35,7 @@ class SizedReplica(Replica):
         self.optimizer = _optimizer_like(profile)
         self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
         self.gradients = torch.empty_like(self.parameters)
+        self._begin(spans)
 
     @property
     def optimizer_is_adaptive(self) -> bool:
@@ -46,10 +45,10 @@ class SizedReplica(Replica):
         """There is no backward pass."""
 
     def compute_gradients(self, compute_loss: Callable[[], Tensor] | None) -> None:
-        if self.add_up is not None:
+        if self.info.add_up is not None:
             for sums in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
-                self.add_up(sums)
-        self.bad, self.skipped = None, False
+                self.info.add_up(sums)
+        self.info.begin()
         self._next_bucket = 0
         for bucket in self.buckets:
             bucket.filled.clear()
@@ -62,18 +61,8 @@ class SizedReplica(Replica):
         """There is nothing to see."""
 
     def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
-        self.applied, self.skipped = self.step, False
+        self.progress.last_applied_step, self.info.skipped = self.step, False
         tell("update", None, self.layout.length)
-
-    def update(self, scale: float = 1.0) -> None:
-        with self.spans.span("update"):
-            self._apply(scale, good=True)
-
-    def update_alone(self) -> None:
-        if not self.fill:
-            self.applied = self.step
-            return
-        self.update()
 
     def optimizer_state(self) -> list[Piece]:
         names = ["exp_avg", "exp_avg_sq"] if self.optimizer_is_adaptive else ["momentum_buffer"]
@@ -82,11 +71,8 @@ class SizedReplica(Replica):
         values = {name: torch.empty_like(self.parameters) for name in names}
         return [Piece(0, self.layout.length, values, frozenset(names))]
 
-    def shard(self, part: slice) -> Shard:
-        parameters = self.parameters[part]
-        optimizer = _SizedOptimizer(self.optimizer, part.stop - part.start)
-        self.served = Shard(part, parameters, torch.empty_like(parameters), optimizer, self.learning_rates)
-        return self.served
+    def optimizer_of(self, part: slice, parameters: Tensor, gradients: Tensor) -> SlicedOptimizer:
+        return _SizedOptimizer(self.optimizer, part.stop - part.start)
 
 
 class _SizedOptimizer(SlicedOptimizer):

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +17,8 @@ from minga.codecs.blocks import BlockCodec
 from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier, broadcast
 from minga.comm.collectives import direct, ring
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.capabilities import Checkpointed
 from minga.strategies.compression_levels import CompressionLevel, Conditions, choose, worth_measuring
 from minga.strategies.delta import LAST, Delta
 
@@ -27,7 +27,7 @@ __all__ = ["Adaptive"]
 _KEY = "adaptive"
 # From the largest to the smallest, about half the bytes each time. Which of them carries most of a movement depends on
 # the optimizer: those of SGD are well told by thin matrices, those of Adam, all of about the same size, by their signs.
-_LADDER: tuple[Codec, ...] = (
+_CODECS: tuple[Codec, ...] = (
     Plain(),
     Half(),
     Int8(rounding="nearest", feedback=True),
@@ -43,7 +43,7 @@ _OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.08
 # What rounding to 8, 4 or 1 bits owes of Adam's movements is spread over all parameters like noise, and did little harm
 # in trials, for how much it is; docs/slow-networks.md has the numbers, which are few. What thin matrices owe is whole
 # directions.
-_HARM_OF_ROUNDING = 0.2
+_WEIGHT_OF_ROUNDING = 0.2
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
 # Work or steps that take no time at all, as in simulations without a time for them, would be infinitely cheap.
@@ -53,13 +53,13 @@ _PASSES = 6
 # Of parameters that all have, so many are enough to time the link.
 _SAMPLE = 1 << 14
 # What is told of the work of an exchange is believed up to here; an interruption would make it many times as long.
-_MOST_LABOUR = 5.0
+_LARGEST_SLOWDOWN = 5.0
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptive(Strategy):
+class Adaptive(Strategy, Checkpointed):
     """Averages in the background, in the form that brings the freshest news without slowing computing; nobody waits.
 
     Every replica trains on; its movement since the last averaging is exchanged meanwhile, and when the mean is there
@@ -71,8 +71,6 @@ class Adaptive(Strategy):
     A peer that fails is missed at the next exchange.
     """
 
-    replicas_differ: ClassVar[bool] = True
-
     budget: float = 2.0
     """The accuracy budget: how many steps late news of the others may be. If no form of exchange is as quick, the
     quickest is taken: later news, but nobody waits."""
@@ -83,12 +81,12 @@ class Adaptive(Strategy):
     sooner."""
 
     @property
-    def codecs(self) -> tuple[Codec, ...]:
-        return *self._forms, LAST
+    def traits(self) -> Traits:
+        return Traits(adapts=True, codecs=(*self._codecs, LAST), epochs_factor=lambda nodes: 1.02)
 
     @property
-    def _forms(self) -> tuple[Codec, ...]:
-        return _LADDER if isinstance(self.codec, Plain) else (self.codec,)
+    def _codecs(self) -> tuple[Codec, ...]:
+        return _CODECS if isinstance(self.codec, Plain) else (self.codec,)
 
     def check(self) -> None:
         if not 0.5 <= self.budget <= 1000:
@@ -105,20 +103,19 @@ class Adaptive(Strategy):
         broadcast(comm, sent)  # what all have already: only to see how long it takes
         barrier(comm)
         seconds_per_byte = (comm.now() - began) / sent.nbytes
-        rungs = [self._rung(codec, replica, comm) for codec in self._forms]
+        levels = [self._level(codec, replica, comm) for codec in self._codecs]
         overhead = self.overhead or (_OVERHEAD_OF_ADAM if replica.optimizer_is_adaptive else _OVERHEAD)
-        work = all_reduce_sum(comm, *(rung.work_seconds for rung in rungs))
-        for rung, seconds in zip(rungs, work, strict=True):
-            rung.work_seconds = max(seconds / comm.size, _LEAST_SECONDS)
-        movement = Delta.of(replica.parameters, slice(None), rungs[-1].stream, comm.size)
-        replica.heard = [replica.step] * comm.size
+        work = all_reduce_sum(comm, *(level.work_seconds for level in levels))
+        for level, seconds in zip(levels, work, strict=True):
+            level.work_seconds = max(seconds / comm.size, _LEAST_SECONDS)
+        delta = Delta.of(replica, slice(None), levels[-1].stream, comm.size)
         # The first exchange, before anything is known of the network, is the smallest.
-        replica.state[_KEY] = _Pilot(rungs, rungs[-1], movement, overhead, seconds_per_byte, last_step=comm.now())
+        replica.state[_KEY] = _Controller(levels, levels[-1], delta, overhead, seconds_per_byte, last_step=comm.now())
 
-    def _rung(self, codec: Codec, replica: Replica, comm: Transport) -> CompressionLevel:
+    def _level(self, codec: Codec, replica: Replica, comm: Transport) -> CompressionLevel:
         """Try a codec out on a vector like those that it will get."""
-        stream = self.stream(replica, f"movement as {codec!r}")
-        trial = self.stream(replica, f"trial of {codec!r}")
+        stream = replica.stream(f"movement as {codec!r}")
+        trial = replica.stream(f"trial of {codec!r}")
         vector = torch.randn(replica.parameters.numel(), generator=stream.shared_generator()).to(replica.parameters)
         work = math.inf
         for _ in range(_TRIALS):
@@ -134,95 +131,102 @@ class Adaptive(Strategy):
         sent = encoded.nbytes * (2 * (comm.size - 1) / comm.size if codec.linear else comm.size - 1)
         hops = 2 * (comm.size - 1) if codec.linear and comm.size > 2 else 1
         rounds = replica.optimizer_is_adaptive and isinstance(codec, BlockCodec)
-        return CompressionLevel(codec, stream, trial, sent, hops, work, harm=_HARM_OF_ROUNDING if rounds else 1.0)
+        return CompressionLevel(codec, stream, trial, sent, hops, work, weight=_WEIGHT_OF_ROUNDING if rounds else 1.0)
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        replica.update_alone()
+        replica.update()
         if comm.size == 1:
             return
-        pilot: _Pilot = replica.state[_KEY]
-        pilot.stepped(comm.now())
-        if pilot.pending is not None and pilot.pending.done:
-            self._complete(replica, comm, pilot)
-        if pilot.pending is None and replica.step >= pilot.due:
-            self._begin(replica, comm, pilot)
+        controller: _Controller = replica.state[_KEY]
+        controller.stepped(comm.now())
+        if controller.pending is not None and controller.pending.done:
+            self._complete(replica, comm, controller)
+        if controller.pending is None and replica.step >= controller.due:
+            self._begin(replica, comm, controller)
 
-    def _begin(self, replica: Replica, comm: Transport, pilot: _Pilot, *, finished: bool = False) -> None:
-        rung, began = pilot.rung, comm.now()
-        communicate = pilot.movement.prepare(replica.parameters, comm, ring, rung.codec, rung.stream)
-        pilot.work_seconds = comm.now() - began
-        pilot.begun(replica.step)
-        told = (float(finished), pilot.step_seconds, pilot.seconds_per_byte, pilot.hop_seconds, pilot.labour)
+    def _begin(self, replica: Replica, comm: Transport, controller: _Controller, *, finished: bool = False) -> None:
+        level, began = controller.level, comm.now()
+        communicate = controller.delta.prepare(replica, comm, ring, level.codec, level.stream)
+        controller.work_seconds = comm.now() - began
+        controller.begun(replica.step)
+        facts = (
+            float(finished),
+            controller.step_seconds,
+            controller.seconds_per_byte,
+            controller.hop_seconds,
+            controller.slowdown,
+        )
         steps = [replica.step if rank == comm.rank else 0 for rank in range(comm.size)]
-        word = torch.tensor([*steps, *told, *pilot.owed()], dtype=torch.float64)
+        message = torch.tensor([*steps, *facts, *controller.residuals()], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
-            direct(beside, word)  # first, so that the time of the rest is the link's, not that of a rank that is late
+            direct(
+                beside, message
+            )  # first, so that the time of the rest is the link's, not that of a rank that is late
             met = beside.now()
             communicate(beside)
-            pilot.seconds = (met - began, beside.now() - met)
+            controller.seconds = (met - began, beside.now() - met)
 
-        pilot.word, pilot.pending = word, comm.start(exchange)
+        controller.message, controller.pending = message, comm.start(exchange)
 
-    def _complete(self, replica: Replica, comm: Transport, pilot: _Pilot) -> None:
-        assert pilot.pending is not None and pilot.word is not None
-        pilot.pending.wait()
-        pilot.pending, began = None, comm.now()
-        pilot.movement.complete(replica.parameters)
+    def _complete(self, replica: Replica, comm: Transport, controller: _Controller) -> None:
+        assert controller.pending is not None and controller.message is not None
+        controller.pending.wait()
+        controller.pending, began = None, comm.now()
+        steps = [int(step) for step in controller.message[: comm.size].tolist()]
+        controller.delta.complete(replica, steps=steps)
         decoding = comm.now() - began
-        pilot.late[replica.step - pilot.began] += 1
-        replica.heard = [int(step) for step in pilot.word[: comm.size].tolist()]
-        finished, step, byte, hop, labour, *owed = (pilot.word[comm.size :] / comm.size).tolist()
-        pilot.all_finished = finished == 1.0
-        pilot.worked(decoding, labour)
-        for rung, left in zip(pilot.rungs, owed, strict=True):
-            rung.owed = left
-        pilot.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop), self.budget)
+        controller.late[replica.step - controller.began] += 1
+        finished, step, byte, hop, slowdown, *residuals = (controller.message[comm.size :] / comm.size).tolist()
+        controller.all_finished = finished == 1.0
+        controller.worked(decoding, slowdown)
+        for level, residual in zip(controller.levels, residuals, strict=True):
+            level.residual = residual
+        controller.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop), self.budget)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""
-        pilot: _Pilot = replica.state[_KEY]
+        controller: _Controller = replica.state[_KEY]
         if comm.size == 1:
             return
         begun = torch.zeros(comm.size, dtype=torch.float64)
-        begun[comm.rank] = pilot.used.total() + (pilot.pending is not None)
+        begun[comm.rank] = controller.used.total() + (controller.pending is not None)
         ring(comm, begun)
         if begun[comm.rank] < begun.max():
-            if pilot.pending is not None:
-                self._complete(replica, comm, pilot)
-            self._begin(replica, comm, pilot)
-        if pilot.pending is not None:
-            pilot.pending.wait()
-            pilot.pending = Done(comm.rank)
-            pilot.movement.arrive()
+            if controller.pending is not None:
+                self._complete(replica, comm, controller)
+            self._begin(replica, comm, controller)
+        if controller.pending is not None:
+            controller.pending.wait()
+            controller.pending = Done(comm.rank)
+            controller.delta.arrive()
 
     def resume(self, replica: Replica, comm: Transport) -> None:
         replica.state[_KEY].last_step = comm.now()
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""
-        pilot: _Pilot = replica.state[_KEY]
+        controller: _Controller = replica.state[_KEY]
         if comm.size == 1:
             return
-        while not pilot.all_finished:
-            if pilot.pending is None:
-                self._begin(replica, comm, pilot, finished=True)
-            self._complete(replica, comm, pilot)
-        pilot.movement.settle(replica.parameters, comm, ring, pilot.rung.codec)
-        replica.heard = None
-        replica.notes["exchanges"] = dict(pilot.used)
-        replica.notes["steps_late"] = dict(sorted(pilot.late.items()))
+        while not controller.all_finished:
+            if controller.pending is None:
+                self._begin(replica, comm, controller, finished=True)
+            self._complete(replica, comm, controller)
+        controller.delta.settle(replica, comm, ring, controller.level.codec)
+        replica.notes["exchanges"] = dict(controller.used)
+        replica.notes["steps_late"] = dict(sorted(controller.late.items()))
 
 
 @dataclass
-class _Pilot:
+class _Controller:
     """What a rank knows of its own pace and of the link, and the exchange under way."""
 
-    rungs: list[CompressionLevel]
-    rung: CompressionLevel
+    levels: list[CompressionLevel]
+    level: CompressionLevel
     """The form of the exchange under way, or of the next one."""
-    movement: Delta
+    delta: Delta
     overhead: float
     seconds_per_byte: float
     last_step: float
@@ -231,9 +235,9 @@ class _Pilot:
     """The forms that might be the best, if they carry enough."""
     measured: list[int] = field(default_factory=list)
     """Those of them that are being measured, some times in a row."""
-    labour: float = 2.0
+    slowdown: float = 2.0
     """How much longer the work of the last exchange took than it did when its form was tried out."""
-    laboured: CompressionLevel | None = None
+    worked_level: CompressionLevel | None = None
     """The form of that exchange."""
     period: float = 1.0
     """Fewest steps between the beginnings of two exchanges, on average."""
@@ -242,7 +246,7 @@ class _Pilot:
     due: float = 1.0
     """The step after which the next one may begin."""
     all_finished: bool = False
-    word: Tensor | None = None
+    message: Tensor | None = None
     """What the ranks tell each other with an exchange; afterwards the sum of it."""
     seconds: tuple[float, float] = (0.0, 0.0)
     """Of the last exchange: until all were there, and after that."""
@@ -267,40 +271,40 @@ class _Pilot:
         self.began = step
         self.due = max(self.due + self.period, step + 1)
 
-    def worked(self, seconds: float, labour: float) -> None:
-        """Decoding has taken `seconds`. `labour`: of the exchange before this one, as all ranks have told it.
+    def worked(self, seconds: float, slowdown: float) -> None:
+        """Decoding has taken `seconds`. `slowdown`: of the exchange before this one, as all ranks have told it.
 
         Communication may be among it where more than two ranks add up on the way.
         """
-        if self.laboured is not None:
-            self.laboured.labour += (1 - _INERTIA) * (labour - self.laboured.labour)
-        self.laboured = self.rung
-        self.labour = min((self.work_seconds + seconds) / self.rung.work_seconds, _MOST_LABOUR)
+        if self.worked_level is not None:
+            self.worked_level.slowdown += (1 - _INERTIA) * (slowdown - self.worked_level.slowdown)
+        self.worked_level = self.level
+        self.slowdown = min((self.work_seconds + seconds) / self.level.work_seconds, _LARGEST_SLOWDOWN)
 
-    def owed(self) -> list[float]:
+    def residuals(self) -> list[float]:
         """How much each form would leave out of the movement under way; measured now and then, as that takes time."""
-        moved, exchange = self.movement.mean, self.used.total()
+        moved, exchange = self.delta.mean, self.used.total()
         assert moved is not None
         begun = max((first for first in _FIRST_OF_ROW if first <= exchange), default=exchange + 1)
         if not begun <= exchange < begun + _IN_A_ROW:
-            return [rung.owed for rung in self.rungs]
+            return [level.residual for level in self.levels]
         if exchange == begun:
             self.measured = self.worth_measuring
         return [
-            rung.measure(moved, first=exchange == begun) if index in self.measured else rung.owed
-            for index, rung in enumerate(self.rungs)
+            level.measure(moved, first=exchange == begun) if index in self.measured else level.residual
+            for index, level in enumerate(self.levels)
         ]
 
     def learn(self, conditions: Conditions, budget: float) -> None:
         """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""
         meeting, seconds = self.seconds
-        self.used[describe(self.rung.codec)] += 1
+        self.used[describe(self.level.codec)] += 1
         # Meeting includes waiting for slower ranks, so the quickest tells what a hop takes.
         self.hops.append(meeting)
         self.hop_seconds = min(self.hops)
-        wire = max(seconds - self.rung.hops * self.hop_seconds, 0.1 * seconds)
-        self.seconds_per_byte += (1 - _INERTIA) * (wire / self.rung.bytes - self.seconds_per_byte)
-        current = self.rungs.index(self.rung)
-        self.rung = self.rungs[choose(self.rungs, conditions, budget, self.overhead, current)]
-        self.worth_measuring = worth_measuring(self.rungs, conditions, budget, self.overhead)
-        self.period = self.rung.period(conditions, self.overhead)
+        wire = max(seconds - self.level.hops * self.hop_seconds, 0.1 * seconds)
+        self.seconds_per_byte += (1 - _INERTIA) * (wire / self.level.bytes - self.seconds_per_byte)
+        current = self.levels.index(self.level)
+        self.level = self.levels[choose(self.levels, conditions, budget, self.overhead, current)]
+        self.worth_measuring = worth_measuring(self.levels, conditions, budget, self.overhead)
+        self.period = self.level.period(conditions, self.overhead)

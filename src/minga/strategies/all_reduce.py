@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from minga.base.config import FieldError
+from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
-from minga.comm import COLLECTIVES, Transport, all_reduce_mean
+from minga.comm import COLLECTIVES, Transport, average_in_place
 from minga.comm.collectives import Collective, CollectiveName, two_level
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, Traits
 
 __all__ = ["AllReduce"]
 
@@ -38,11 +39,17 @@ class AllReduce(Strategy):
     """For two_level: neighbours that add up first (0: the ranks that share a host)."""
 
     @property
-    def hides_exchanges(self) -> bool:
-        return False
-
-    def averages_gradients(self, replica: Replica) -> bool:
-        return True
+    def traits(self) -> Traits:
+        native = self.collective == "native"
+        return Traits(
+            replicas_differ=False,
+            averages_gradients=True,
+            exact=isinstance(self.codec, Plain),
+            hides_exchanges=False,
+            uses_buckets=True,
+            backend_collectives=native,
+            runs_on_gpus=native,
+        )
 
     def check(self) -> None:
         if self.bucket_bytes < 1:
@@ -61,7 +68,7 @@ class AllReduce(Strategy):
 
     def _stream(self, replica: Replica, bucket: Bucket) -> Stream:
         places = slice(bucket.places[0].start, bucket.places[-1].stop)
-        return self.stream(replica, f"gradients of bucket {bucket.index}", places)
+        return replica.stream(f"gradients of bucket {bucket.index}", places)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
         average = self._averaging(replica, bucket)
@@ -70,25 +77,25 @@ class AllReduce(Strategy):
 
     def _averaging(self, replica: Replica, bucket: Bucket) -> Callable[[Transport], None]:
         """What is left to do for a bucket that backward has filled."""
-        if replica.weight != 1.0:
-            bucket.gradients.mul_(replica.weight)
-        stream, bad = self._stream(replica, bucket), replica.bad is not None
-        return lambda comm: self.average(comm, bucket.gradients, stream, bad=bad)
+        if replica.info.weight != 1.0:
+            bucket.gradients.mul_(replica.info.weight)
+        stream, non_finite = self._stream(replica, bucket), replica.info.non_finite is not None
+        return lambda comm: self.average(comm, bucket.gradients, stream, non_finite=non_finite)
 
-    def average(self, comm: Transport, vector: Tensor, stream: Stream, *, bad: bool = False) -> None:
-        """`vector` becomes its mean over all ranks; `bad`: there is something in it that is no number."""
-        if bad and self.codec.changes_form:
-            # In any form that all values are lost in, everybody sees that this step can't be used; and what the codec
-            # still owes stays as it is.
+    def average(self, comm: Transport, vector: Tensor, stream: Stream, *, non_finite: bool = False) -> None:
+        """`vector` becomes its mean over all ranks; `non_finite`: there is a NaN or an infinity in it."""
+        if non_finite and self.codec.changes_form:
+            # NaN everywhere survives every codec, so all ranks see that this step can't be used; the error-feedback
+            # residual stays as it is.
             aside = stream.aside()
-            all_reduce_mean(comm, vector.fill_(math.nan), self._function(), self.codec, aside)
+            average_in_place(comm, vector.fill_(math.nan), self._function(), self.codec, aside)
             stream.skip(aside)
             return
-        all_reduce_mean(comm, vector, self._function(), self.codec, stream)
+        average_in_place(comm, vector, self._function(), self.codec, stream)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         self.average_gradients(replica)
-        replica.update()
+        replica.update(averaged=True)
 
     def average_gradients(self, replica: Replica) -> None:
         """A step without its update: gradients are the mean over all ranks afterwards."""

@@ -61,10 +61,12 @@ class AsynchronousGossip:
             self._job = comm.start(self._watched(answers.run))
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if replica.fill:
+        # Who has met whom is not kept: what a lost rank had not handed on yet is lost (docs/faults.md).
+        replica.progress.merge(replica.step)
+        if replica.info.batch_fraction:
             # A batch that the end of an epoch cut short counts less: there is no global batch to weigh it against.
-            replica.gradients.mul_(min(1.0, replica.fill))
-            replica.update_alone()
+            replica.gradients.mul_(min(1.0, replica.info.batch_fraction))
+            replica.update()
         if self._failed and self._job is not None:
             self._job.wait()  # raises what went wrong in the background
         self._take_in(replica)

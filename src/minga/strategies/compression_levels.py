@@ -1,6 +1,6 @@
 """The forms that an exchange can have, from the most faithful to the smallest, and which of them fits a network.
 
-    choose(rungs, Conditions(step_seconds=0.025, seconds_per_byte=8e-7, hop_seconds=0.001), budget=2, overhead=0.04)
+    choose(levels, Conditions(step_seconds=0.025, seconds_per_byte=8e-7, hop_seconds=0.001), budget=2, overhead=0.04)
 
 The choice is a function of numbers that all ranks have agreed on, so that all make the same.
 """
@@ -41,16 +41,16 @@ class CompressionLevel:
     """Messages that follow one after the other."""
     work_seconds: float
     """Encoding and decoding, with a core to itself."""
-    labour: float = 2.0
+    slowdown: float = 2.0
     """How much longer that takes in the middle of training, where caches are full of the model; as the ranks found."""
-    harm: float = 1.0
-    """How much of what is owed is missed, compared with movements that were not exchanged yet."""
-    owed: float = _UNKNOWN
+    weight: float = 1.0
+    """How much the error-feedback residual is missed, compared with deltas that were not exchanged yet."""
+    residual: float = _UNKNOWN
     """What a replica still owes after an exchange, in movements like the one exchanged, as the ranks have found it."""
 
     def __post_init__(self) -> None:
         if self.codec.faithful:
-            self.owed = 0.0
+            self.residual = 0.0
 
     def measure(self, vector: Tensor, *, first: bool) -> float:
         """How much would be owed after this vector: 0 for nothing, 1 for as much as the vector.
@@ -60,7 +60,7 @@ class CompressionLevel:
         they don't have, what rounding leaves out cancels in part.
         """
         if vector.is_meta:  # a simulation by sizes: nothing to measure
-            return self.owed
+            return self.residual
         before = None if first else self.trial.residual
         self.trial.residual = None
         whole = vector if before is None else vector + before
@@ -71,7 +71,7 @@ class CompressionLevel:
     @property
     def work(self) -> float:
         """Seconds of encoding and decoding in the middle of training."""
-        return self.labour * self.work_seconds
+        return self.slowdown * self.work_seconds
 
     def seconds(self, conditions: Conditions) -> float:
         """From the beginning of an exchange to its end."""
@@ -94,7 +94,7 @@ class CompressionLevel:
         """Of computing time, what exchanges take."""
         return self.cost(conditions) / max(self.period(conditions, overhead), self.late(conditions))
 
-    def staleness(self, conditions: Conditions, overhead: float, owed: float | None = None) -> float:
+    def staleness(self, conditions: Conditions, overhead: float, residual: float | None = None) -> float:
         """How many of its last steps a replica computes with while the others don't know of them, on average.
 
         Those since the last exchange began, and those of the exchange under way, before whose end the next one can't
@@ -103,8 +103,8 @@ class CompressionLevel:
         """
         late = self.late(conditions)
         period = max(self.period(conditions, overhead), late)
-        owed = self.harm * (self.owed if owed is None else owed)
-        return math.hypot(late + (period - 1) / 2, period * owed)
+        missed = self.weight * (self.residual if residual is None else residual)
+        return math.hypot(late + (period - 1) / 2, period * missed)
 
 
 @dataclass(frozen=True)
@@ -120,43 +120,43 @@ class Conditions:
 
 
 def choose(
-    rungs: Sequence[CompressionLevel],
+    levels: Sequence[CompressionLevel],
     conditions: Conditions,
     budget: float,
     overhead: float,
     current: int | None = None,
 ) -> int:
-    """Of the rungs whose exchanges end within `budget` steps and bring about the freshest news, the one that costs
+    """Of the levels whose exchanges end within `budget` steps and bring about the freshest news, the one that costs
     least for it; if none ends in time, the quickest."""
-    fitting = _fitting(rungs, conditions, budget)
+    fitting = _fitting(levels, conditions, budget)
     if not fitting:
-        return min(range(len(rungs)), key=lambda index: rungs[index].seconds(conditions))
-    stale = {index: rungs[index].staleness(conditions, overhead) for index in fitting}
+        return min(range(len(levels)), key=lambda index: levels[index].seconds(conditions))
+    stale = {index: levels[index].staleness(conditions, overhead) for index in fitting}
     fresh = [index for index in fitting if _CLEARLY * stale[index] <= min(stale.values())]
-    price = {index: stale[index] * rungs[index].share(conditions, overhead) for index in fresh}
+    price = {index: stale[index] * levels[index].share(conditions, overhead) for index in fresh}
     best = min(fresh, key=lambda index: price[index])
     return current if current in price and _CLEARLY * price[current] <= price[best] else best
 
 
 def worth_measuring(
-    rungs: Sequence[CompressionLevel], conditions: Conditions, budget: float, overhead: float
+    levels: Sequence[CompressionLevel], conditions: Conditions, budget: float, overhead: float
 ) -> list[int]:
     """Those that might be the best if they leave little out, or half of what was found before.
 
     Measuring takes as long as an exchange, so no others are.
     """
-    fitting = _fitting(rungs, conditions, budget)
+    fitting = _fitting(levels, conditions, budget)
     if len(fitting) < 2:
         return []
-    freshest = min(rungs[index].staleness(conditions, overhead) for index in fitting)
+    freshest = min(levels[index].staleness(conditions, overhead) for index in fitting)
 
-    def hopeful(rung: CompressionLevel) -> float:
-        return rung.staleness(conditions, overhead, owed=0.0 if rung.owed == _UNKNOWN else rung.owed / 2)
+    def hopeful(level: CompressionLevel) -> float:
+        return level.staleness(conditions, overhead, residual=0.0 if level.residual == _UNKNOWN else level.residual / 2)
 
     return [
-        index for index in fitting if not rungs[index].codec.faithful and _CLEARLY * hopeful(rungs[index]) < freshest
+        index for index in fitting if not levels[index].codec.faithful and _CLEARLY * hopeful(levels[index]) < freshest
     ]
 
 
-def _fitting(rungs: Sequence[CompressionLevel], conditions: Conditions, budget: float) -> list[int]:
-    return [i for i, rung in enumerate(rungs) if rung.seconds(conditions) <= budget * conditions.step_seconds]
+def _fitting(levels: Sequence[CompressionLevel], conditions: Conditions, budget: float) -> list[int]:
+    return [i for i, level in enumerate(levels) if level.seconds(conditions) <= budget * conditions.step_seconds]

@@ -22,7 +22,7 @@ class DecentralizedSGD(GossipInRounds):
     """
 
     def update(self, replica: Replica) -> None:
-        replica.update_alone()
+        replica.update()
 
     def vector(self, replica: Replica) -> Tensor:
         return replica.parameters

@@ -1,14 +1,14 @@
-"""How far replicas have moved since they last agreed, and the mean of that: what local strategies exchange.
+"""Deltas (pseudo-gradients): how far replicas have moved since they last agreed, and the mean of that.
 
-movement.begin(parameters, comm, ring, codec)       # in the background
+delta.begin(replica, comm, ring, codec)             # in the background
 ...                                                 # local steps meanwhile
-movement.complete(parameters)                       # as if the mean had been taken when it began
+delta.complete(replica)                             # as if the mean had been taken when it began
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,13 +17,14 @@ from torch import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream
-from minga.comm import Pending, Transport, all_reduce_mean
+from minga.comm import Pending, Transport, average_in_place
 from minga.comm.collectives import Averaging, Collective
+from minga.model.replica import Replica
 
 __all__ = ["LAST", "Delta", "Outer"]
 
 Outer = Callable[[Tensor], Tensor]
-"""Turns the replicas' mean movement into the movement of the point where they agree."""
+"""Turns the replicas' mean delta into the step of the point where they agree."""
 
 # The last exchange must leave nothing out that matters, yet not take longer than many of those before it.
 LAST = Int8(rounding="nearest")
@@ -31,16 +32,17 @@ LAST = Int8(rounding="nearest")
 
 @dataclass
 class Delta:
-    """The way of a part of the parameters from the last point where all replicas agreed.
+    """How far a part of the parameters is from the last point where all replicas agreed, and its exchange.
 
     The anchor is that point, with the same bits on every rank. When an exchange has run beside local steps, only the
-    movement up to its beginning is replaced by the mean: parameters = new anchor + what was learnt meanwhile. So
-    nothing is lost and nothing counts twice, however late the mean arrives.
+    delta up to its beginning is replaced by the mean: parameters = new anchor + what was learnt meanwhile. So nothing
+    is lost and nothing counts twice, however late the mean arrives; and with it `replica.progress` knows whose steps
+    are in the parameters.
 
     What a codec has left out will come with a later mean, this replica's part of it counting 1/n. This replica knows
     its own part already and need not do without it: parameters = anchor + a share of the residual + what was learnt
-    since. The share is half way between 1/n, what it will count in the end, and 1, what counts of movements that were
-    not exchanged yet; in trials with two replicas it was better than 1/n and than nothing.
+    since. The share is half way between 1/n, what it will count in the end, and 1, what counts of deltas that were not
+    exchanged yet; in trials with two replicas it was better than 1/n and than nothing.
     """
 
     part: slice
@@ -49,48 +51,52 @@ class Delta:
     ranks: int = 1
     velocity: Tensor | None = None
     """For outer optimizers with momentum."""
-    drift: Tensor | None = None
+    began: int = 0
+    """The step after which the last exchange began."""
+    sent: Tensor | None = None
     """While an exchange is under way: how far the parameters were from the anchor when it began."""
     mean: Tensor | None = None
-    """This replica's movement that is under way to the others, and its mean over all replicas, once that is there."""
+    """This replica's delta that is under way to the others, and its mean over all replicas, once that is there."""
     averaging: Averaging | None = field(default=None, repr=False)
     pending: Pending | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, parameters: Tensor, part: slice, stream: Stream, ranks: int) -> Delta:
-        return cls(part, parameters[part].clone(), stream, ranks)
+    def of(cls, replica: Replica, part: slice, stream: Stream, ranks: int) -> Delta:
+        """From here on."""
+        return cls(part, replica.parameters[part].clone(), stream, ranks)
 
-    def begin(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
-        """Send this replica's movement on its way, while the caller goes on."""
-        communicate = self.prepare(parameters, comm, collective, codec)
+    def begin(self, replica: Replica, comm: Transport, collective: Collective, codec: Codec) -> None:
+        """Send this replica's delta on its way, while the caller goes on."""
+        communicate = self.prepare(replica, comm, collective, codec)
         self.pending = comm.start(communicate)
 
     def prepare(
         self,
-        parameters: Tensor,
+        replica: Replica,
         comm: Transport,
         collective: Collective,
         codec: Codec,
         stream: Stream | None = None,
     ) -> Callable[[Transport], None]:
-        """Encode this replica's movement; what is returned exchanges it, and may run in the background.
+        """Encode this replica's delta; what is returned exchanges it, and may run in the background.
 
         Another codec needs a stream of its own, which takes over what the last one has left out.
         """
-        assert self.drift is None, "one exchange at a time"
-        self.drift, mean = self._spaces
-        torch.sub(parameters[self.part], self.anchor, out=self.drift)
-        owed = self.stream.residual
-        if owed is None:
-            mean.copy_(self.drift)
+        assert self.sent is None, "one exchange at a time"
+        self.began = replica.step
+        self.sent, mean = self._spaces
+        torch.sub(replica.parameters[self.part], self.anchor, out=self.sent)
+        residual = self.stream.residual
+        if residual is None:
+            mean.copy_(self.sent)
         else:  # it was sent once already, and a share of it is in the parameters
-            torch.sub(self.drift, owed, alpha=self._kept, out=mean)
+            torch.sub(self.sent, residual, alpha=self._kept, out=mean)
         self.mean = mean
         self._change_stream(stream or self.stream, codec)
         if comm.size == 1:
             return lambda beside: None
         if codec.linear and comm.size > 2:
-            return lambda beside: all_reduce_mean(beside, mean, collective, codec, self.stream)
+            return lambda beside: average_in_place(beside, mean, collective, codec, self.stream)
         # Between two ranks, or with a codec that can't be added up: all that is left for the background is to wait.
         averaging = self.averaging = Averaging(mean, comm.rank, comm.size, codec, self.stream)
         return averaging.communicate
@@ -104,13 +110,21 @@ class Delta:
             self.mean.add_(stream.residual)
             stream.residual = None
 
-    def complete(self, parameters: Tensor, outer: Outer | None = None) -> None:
-        """Wait for the mean, and put it in the place of this replica's own movement."""
-        if self.drift is None:
+    def complete(self, replica: Replica, outer: Outer | None = None, *, steps: Sequence[int] | None = None) -> None:
+        """Wait for the mean, and put it in the place of this replica's own delta.
+
+        `steps`: up to which step each rank's delta was, where they are not all of the step at which it began.
+        """
+        if self.sent is None:
             return
         step = self._step(outer)
         self.anchor.add_(step)
-        self._end(parameters[self.part].add_(step).sub_(self.drift))
+        self._end(replica.parameters[self.part].add_(step).sub_(self.sent))
+        self._merged(replica, steps)
+
+    def _merged(self, replica: Replica, steps: Sequence[int] | None = None) -> None:
+        if self.ranks > 1:
+            replica.progress.merge(self.began if steps is None else steps, self.part)
 
     def arrive(self) -> None:
         """Wait for the exchange under way; what it brings stays in `mean` until `complete`."""
@@ -130,7 +144,7 @@ class Delta:
     def _end(self, own: Tensor) -> None:
         if self.stream.residual is not None:
             own.add_(self.stream.residual, alpha=self._kept)
-        self.drift = self.mean = None
+        self.sent = self.mean = None
 
     @functools.cached_property
     def _spaces(self) -> tuple[Tensor, Tensor]:
@@ -139,23 +153,24 @@ class Delta:
 
     @property
     def _kept(self) -> float:
-        """The share of what this replica still owes that its own parameters have already."""
+        """The share of the error-feedback residual that this replica's own parameters have already."""
         return 0.5 + 0.5 / self.ranks
 
     def average(
         self,
-        parameters: Tensor,
+        replica: Replica,
         comm: Transport,
         collective: Collective,
         codec: Codec,
         outer: Outer | None = None,
     ) -> None:
         """Begin and complete at once: all replicas are at the same point, to the last bit, if nothing was left out."""
-        self.prepare(parameters, comm, collective, codec)(comm)
-        self._end(parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
+        self.prepare(replica, comm, collective, codec)(comm)
+        self._end(replica.parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
+        self._merged(replica)
 
-    def settle(self, parameters: Tensor, comm: Transport, collective: Collective, codec: Codec) -> None:
+    def settle(self, replica: Replica, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
-        self.complete(parameters)
+        self.complete(replica)
         owing = codec.owes or self.stream.residual is not None
-        self.average(parameters, comm, collective, LAST if owing else codec)
+        self.average(replica, comm, collective, LAST if owing else codec)

@@ -1,19 +1,19 @@
-"""DiLoCo: many inner steps alone, then an outer optimizer moves the common point along the mean movement."""
+"""DiLoCo: many inner steps alone, then an outer optimizer moves the common point along the mean delta."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
 
 from torch import Tensor
 
 from minga.base.config import FieldError
-from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.capabilities import Checkpointed
 from minga.strategies.delta import LAST, Delta
 
 __all__ = ["DiLoCo"]
@@ -21,24 +21,28 @@ __all__ = ["DiLoCo"]
 _KEY = "diloco"
 
 
+@dataclass
+class _State:
+    deltas: list[Delta]
+    """One for each fragment."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class DiLoCo(Strategy):
+class DiLoCo(Strategy, Checkpointed):
     """Inner steps with the workload's optimizer, outer ones with Nesterov's (Douillard et al., arXiv:2311.08105).
 
-    The mean movement of all replicas over `period` steps is an outer gradient, with which SGD with Nesterov momentum
-    moves the point where all agree. Streaming (arXiv:2501.18512): with several `fragments` the layers are exchanged in
+    The mean delta of all replicas over `period` steps is an outer gradient, with which SGD with Nesterov momentum moves
+    the point where all agree. Streaming (arXiv:2501.18512): with several `fragments` the layers are exchanged in
     turns, so that the network never has more to carry than a fragment, and with `overlap` each exchange has this many
     steps of time while computing goes on. A peer that fails ends the period for everybody; what the others have learnt
     since the last exchange is still in their replicas.
     """
 
-    replicas_differ: ClassVar[bool] = True
-
     period: int = 32
     """Inner steps between two outer steps of the same parameters."""
 
     outer_learning_rate: float = 0.7
-    """How far the common point follows the mean movement."""
+    """How far the common point follows the mean delta."""
 
     outer_momentum: float = 0.9
     """Nesterov momentum of the outer optimizer (0: none)."""
@@ -53,12 +57,13 @@ class DiLoCo(Strategy):
     """How a vector is added up over the ranks."""
 
     @property
-    def codecs(self) -> tuple[Codec, ...]:
-        return self.codec, LAST
-
-    @property
-    def hides_exchanges(self) -> bool:
-        return self.overlap > 0
+    def traits(self) -> Traits:
+        return Traits(
+            hides_exchanges=self.overlap > 0,
+            period=self.period,
+            codecs=(self.codec, LAST),
+            epochs_factor=lambda nodes: 1.0 + 0.015 * math.sqrt(self.period),
+        )
 
     def check(self) -> None:
         for name, least in {"period": 1, "fragments": 1, "overlap": 0}.items():
@@ -79,57 +84,43 @@ class DiLoCo(Strategy):
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         parts = [part for part in replica.fragments(self.fragments) if part.start < part.stop]
-        replica.state[_KEY] = {
-            "movements": [
-                Delta.of(
-                    replica.parameters, part, self.stream(replica, f"movement of fragment {number}", part), comm.size
-                )
+        replica.state[_KEY] = _State(
+            [
+                Delta.of(replica, part, replica.stream(f"movement of fragment {number}", part), comm.size)
                 for number, part in enumerate(parts)
-            ],
-            "heard": [replica.step] * len(parts),
-        }
-        replica.heard = [replica.step] * comm.size
+            ]
+        )
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        replica.update_alone()
-        movements: list[Delta] = replica.state[_KEY]["movements"]
+        replica.update()
+        deltas: list[Delta] = replica.state[_KEY].deltas
         collective = COLLECTIVES[self.collective]
-        for number, movement in enumerate(movements):
+        for number, delta in enumerate(deltas):
             # The last fragment's turn is at the end of the period, the others' evenly before it.
-            turn = (replica.step + self.period * (len(movements) - 1 - number) // len(movements)) % self.period
-            outer = partial(self._outer, movement)
+            turn = (replica.step + self.period * (len(deltas) - 1 - number) // len(deltas)) % self.period
+            outer = partial(self._outer, delta)
             if turn == self.overlap:
-                movement.complete(replica.parameters, outer)
-                self._hear(replica, comm, number, replica.step - turn)
+                delta.complete(replica, outer)
             if turn == 0 and self.overlap and comm.size > 1:
-                movement.begin(replica.parameters, comm, collective, self.codec)
+                delta.begin(replica, comm, collective, self.codec)
             elif turn == 0:
-                movement.average(replica.parameters, comm, collective, self.codec, outer)
-                self._hear(replica, comm, number, replica.step)
+                delta.average(replica, comm, collective, self.codec, outer)
 
-    def _hear(self, replica: Replica, comm: Transport, fragment: int, step: int) -> None:
-        """A fragment has the others' work up to a step; the whole has what all of its fragments have."""
-        heard: list[int] = replica.state[_KEY]["heard"]
-        heard[fragment] = max(heard[fragment], step)
-        replica.heard = [min(heard)] * comm.size
-
-    def _outer(self, movement: Delta, mean: Tensor) -> Tensor:
+    def _outer(self, delta: Delta, mean: Tensor) -> Tensor:
         """Nesterov: the step that follows the velocity as it will be."""
         if not self.outer_momentum:
             return mean * self.outer_learning_rate
-        if movement.velocity is None:
-            movement.velocity = mean.clone()
+        if delta.velocity is None:
+            delta.velocity = mean.clone()
         else:
-            movement.velocity.mul_(self.outer_momentum).add_(mean)
-        return (mean + self.outer_momentum * movement.velocity).mul_(self.outer_learning_rate)
+            delta.velocity.mul_(self.outer_momentum).add_(mean)
+        return (mean + self.outer_momentum * delta.velocity).mul_(self.outer_learning_rate)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        for movement in replica.state[_KEY]["movements"]:
-            movement.arrive()
+        for delta in replica.state[_KEY].deltas:
+            delta.arrive()
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Everybody takes the mean of where the replicas are, without another outer step."""
-        state: dict[str, Any] = replica.state[_KEY]
-        for movement in state["movements"]:
-            movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
-        replica.heard = None
+        for delta in replica.state[_KEY].deltas:
+            delta.settle(replica, comm, COLLECTIVES[self.collective], self.codec)

@@ -5,9 +5,10 @@ minga train digits --nodes 8 --strategy gossip:algorithm=dpsgd,graph=exponential
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -17,7 +18,8 @@ from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean
 from minga.model.replica import Replica
 from minga.strategies.asynchronous_gossip import AsynchronousGossip
-from minga.strategies.base import Strategy, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.capabilities import Checkpointed, Periodic
 from minga.strategies.decentralized_sgd import DecentralizedSGD, PubliclyCopied
 from minga.strategies.gossip_graphs import Neighbours, mixing_round, partners, pushing_round
 from minga.strategies.gossip_rounds import GossipInRounds
@@ -29,7 +31,7 @@ _KEY = "gossip"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gossip(Strategy):
+class Gossip(Strategy, Checkpointed, Periodic):
     """Every replica trains by itself and mixes its parameters with those of a few neighbours.
 
     dpsgd: neighbours become their mean in every round (Lian et al., arXiv:1705.09056); with a codec that leaves much
@@ -40,8 +42,6 @@ class Gossip(Strategy):
     Mixing never changes the mean of all replicas, which is what the run ends with. A rank that fails is missed by its
     neighbours at the deadline, and named by them.
     """
-
-    replicas_differ: ClassVar[bool] = True
 
     algorithm: Literal["dpsgd", "push_sum", "asynchronous"] = field(default="dpsgd", metadata={"always_shown": True})
     """dpsgd: with neighbours, in rounds. push_sum: along one-way edges. asynchronous: in pairs, nobody waits."""
@@ -90,11 +90,14 @@ class Gossip(Strategy):
         return self.codec.changes_form and self.algorithm == "dpsgd" and self.graph == "ring"
 
     @property
-    def hides_exchanges(self) -> bool:
-        return self.overlap
-
-    def lockstep(self, replica: Replica) -> bool:
-        return self.algorithm != "asynchronous"
+    def traits(self) -> Traits:
+        return Traits(
+            lockstep=self.algorithm != "asynchronous",
+            hides_exchanges=self.overlap,
+            period=self.period,
+            partners="neighbours",
+            epochs_factor=lambda nodes: 1.0 + 0.01 * math.sqrt(nodes),
+        )
 
     def exchanges(self, replica: Replica) -> bool:
         # A pushed weight makes a rank's own steps differ from those it would do alone.
@@ -106,7 +109,7 @@ class Gossip(Strategy):
         first = replica.parameters[:1000]
         seed = 0 if first.is_meta else zlib.crc32(first.double().cpu().numpy().tobytes())
         replica.state[_KEY] = (
-            self._asynchronous(replica, comm, seed) if not self.lockstep(replica) else self._rounds(replica, comm, seed)
+            self._rounds(replica, comm, seed) if self.traits.lockstep else self._asynchronous(replica, comm, seed)
         )
 
     def _asynchronous(self, replica: Replica, comm: Transport, seed: int) -> AsynchronousGossip:
@@ -116,7 +119,7 @@ class Gossip(Strategy):
             partners=partners(self.graph, rank=comm.rank, size=comm.size),
             period=self.period,
             codec=self.codec,
-            stream=self.stream(replica, "gossip"),
+            stream=replica.stream("gossip"),
             seed=seed,
         )
 
@@ -128,9 +131,16 @@ class Gossip(Strategy):
             return rounds(self.graph, rank=rank, size=size, number=number, seed=seed)
 
         def streams(name: str) -> Stream:
-            return self.stream(replica, name)
+            return replica.stream(name)
 
-        made = kind(topology=topology, period=self.period, overlap=self.overlap, codec=self.codec, streams=streams)
+        made = kind(
+            topology=topology,
+            period=self.period,
+            overlap=self.overlap,
+            codec=self.codec,
+            streams=streams,
+            start=replica.step,
+        )
         if isinstance(made, PubliclyCopied):
             usual = 1.0 if self.codec.faithful else 0.1
             made.consensus_step = usual if self.consensus_step is None else self.consensus_step
@@ -145,7 +155,7 @@ class Gossip(Strategy):
         if isinstance(gossip, GossipInRounds):
             gossip.arrive()
 
-    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+    def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
         gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
         if leaving and isinstance(gossip, AsynchronousGossip):
             gossip.settle(replica, comm)  # nobody is left alone in the middle of a meeting
@@ -169,3 +179,5 @@ class Gossip(Strategy):
         mean = self.contribution(replica).clone()
         all_reduce_mean(comm, mean)
         replica.parameters.copy_(mean)
+        if self.traits.lockstep:
+            replica.progress.merge(replica.step)

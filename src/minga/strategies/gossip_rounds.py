@@ -36,7 +36,11 @@ class GossipInRounds(ABC):
     _change: Tensor
     """What the last exchange brought."""
 
-    def __init__(self, *, topology: Topology, period: int, overlap: bool, codec: Codec, streams: Streams) -> None:
+    def __init__(
+        self, *, topology: Topology, period: int, overlap: bool, codec: Codec, streams: Streams, start: int = 0
+    ) -> None:
+        """`start`: the step after which these ranks train together."""
+        self._start = start
         self.topology = topology
         self.period = period
         self.overlap = overlap
@@ -61,19 +65,34 @@ class GossipInRounds(ABC):
         """Apply the change that the last exchange brought."""
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if replica.weight != 1.0:
-            replica.gradients.mul_(replica.weight)
+        if replica.info.weight != 1.0:
+            replica.gradients.mul_(replica.info.weight)
         self.update(replica)
         if replica.step % self.period or comm.size == 1:
             return
         self.settle(replica)
-        neighbours = self.topology(comm.rank, comm.size, replica.step // self.period)
+        number = replica.step // self.period
+        neighbours = self.topology(comm.rank, comm.size, number)
         if self.overlap:
             vector = self.vector(replica).clone()  # the next step changes it while it travels
             self._under_way = comm.start(lambda background: self.exchange(vector, background, neighbours))
+            number -= 1  # the last round that was taken in
         else:
             self.exchange(self.vector(replica), comm, neighbours)
             self.take_in(replica)
+        start, rank, size = self._start, comm.rank, comm.size
+        replica.progress.merge_when_asked(lambda: self._reached(start, rank, size, number))
+
+    def _reached(self, start: int, rank: int, size: int, last: int) -> list[int]:
+        """For each rank, the last step of its own that has come here by way of neighbours: found by going back."""
+        steps, reached, number = [start] * size, {rank}, last
+        while number * self.period > start and len(reached) < size:
+            senders = {sender for member in reached for sender in self.topology(member, size, number).senders}
+            for sender in senders - reached:
+                steps[sender] = number * self.period
+            reached |= senders
+            number -= 1
+        return steps
 
     def arrive(self) -> None:
         """Wait for the exchange under way; what it brings is taken in when its time comes."""

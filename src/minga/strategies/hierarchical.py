@@ -5,24 +5,29 @@ minga train digits --nodes 4 --strategy "hierarchical:site_size=2,inside=ring,ac
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from minga.base.config import FieldError
 from minga.base.spec import describe
-from minga.codecs.base import Codec
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
 from minga.model.layout import Bucket
 from minga.model.non_finite import all_finite
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, Traits
+from minga.strategies.capabilities import (
+    Checkpointed,
+    Periodic,
+    announce_checkpoint,
+    codecs_of,
+    contribution,
+    pause,
+    resume,
+)
 from minga.strategies.gossip import Gossip
 from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.single import Single
@@ -31,7 +36,7 @@ __all__ = ["Hierarchical"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hierarchical(Strategy):
+class Hierarchical(Strategy, Checkpointed):
     """One strategy inside each site, another across sites (as in Lin et al., arXiv:1808.07217).
 
     Inside, gradients are averaged in every step, so that the ranks of a site are one replica: while backward runs, or
@@ -40,8 +45,6 @@ class Hierarchical(Strategy):
     do the same step alone, so their optimizers stay equal to its own. Where both levels average in every step, this
     is all-reduce to the last digits. A peer that fails ends the step for its site, and then for everybody.
     """
-
-    replicas_differ: ClassVar[bool] = True
 
     inside: Strategy = field(default_factory=AllReduce)
     """How the ranks of a site average their gradients: allreduce of any kind."""
@@ -53,8 +56,14 @@ class Hierarchical(Strategy):
     """Neighbours that make up a site (0: the ranks that share a site of the network, or a host)."""
 
     @property
-    def codecs(self) -> tuple[Codec, ...]:
-        return *self.inside.codecs, *self.across.codecs
+    def traits(self) -> Traits:
+        across = self.across.traits
+        return Traits(
+            lockstep=across.lockstep,
+            averages_gradients=across.averages_gradients,
+            codecs=(*codecs_of(self.inside), *codecs_of(self.across)),
+            uses_buckets=True,
+        )
 
     def check(self) -> None:
         if self.site_size < 0:
@@ -86,13 +95,13 @@ class Hierarchical(Strategy):
 
     def _objection_to_across(self) -> str:
         across = self.across
-        if across.server_ranks or isinstance(across, Single | Hierarchical):
+        if across.traits.servers or isinstance(across, Single | Hierarchical):
             return "can't connect sites"
         if isinstance(across, Gossip) and across.algorithm == "asynchronous":
             return "answers in the background, where a site averages its gradients"
         if across.codec.corrects_momentum:
             return "corrects momentum of gradients, which are averaged inside already"
-        if not isinstance(across, AllReduce) and across.exchanges_gradients:
+        if not isinstance(across, AllReduce) and across.traits.uses_buckets:
             return "exchanges gradients while backward runs, which is when the inside does so"
         return ""
 
@@ -107,29 +116,42 @@ class Hierarchical(Strategy):
         first = [site[0] for site in neighbourhoods(comm, self.site_size)]
         return comm.group(first if comm.rank in first else [comm.rank])
 
-    def lockstep(self, replica: Replica) -> bool:
-        return self.across.lockstep(replica)
-
-    def averages_gradients(self, replica: Replica) -> bool:
-        return self.across.averages_gradients(replica)
-
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
+        sites = neighbourhoods(comm, self.site_size)
+        replica.notes["sites"] = replica.replicas = len(sites)
+        replica.progress.act_in_groups(sites)
         self.inside.start(replica, self._site(comm))
         if not isinstance(self.across, AllReduce):
             self.across.start(replica, self._level_above(comm))
-            if replica.heard is not None:
-                replica.heard = [replica.step] * comm.size
-        replica.notes["sites"] = replica.peers = len(neighbourhoods(comm, self.site_size))
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
-        if not self.across.hides_exchanges:
+        if not self.across.traits.hides_exchanges:
             self.inside.gradient_ready(replica, bucket, self._site(comm))
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        assert isinstance(self.inside, AllReduce)
         site, above = self._site(comm), self._level_above(comm)
-        if self.across.hides_exchanges:
+        self._average_inside(replica, comm, site)
+        if isinstance(self.across, AllReduce):
+            if site.rank == 0:
+                non_finite, stream = not all_finite(replica.gradients), replica.stream("gradients of a site")
+                self.across.average(above, replica.gradients, stream, non_finite=non_finite)
+            broadcast(site, replica.gradients)
+            replica.update(averaged=True)
+            replica.progress.merge(replica.step)
+            return
+        info = replica.info
+        share = info.weight, info.batch_fraction
+        info.weight = info.batch_fraction = 1.0  # shares of the batch are in the gradients already
+        self.across.step(replica, above)
+        info.weight, info.batch_fraction = share
+        replica.progress.merge_ranks(self._ranks_of_site(comm))
+        if not isinstance(self.across, Periodic) or self.across.exchanges(replica):
+            self._hand_on(replica, site)
+
+    def _average_inside(self, replica: Replica, comm: Transport, site: Transport) -> None:
+        assert isinstance(self.inside, AllReduce)
+        if self.across.traits.hides_exchanges:
             # What goes between sites is in the background, where one thing waits for the other.
             self.inside.average_gradients_now(replica, site)
         else:
@@ -138,72 +160,32 @@ class Hierarchical(Strategy):
         if site.size * sites != comm.size:
             # A larger site stands for more samples.
             replica.gradients.mul_(site.size * sites / comm.size)
-        if isinstance(self.across, AllReduce):
-            if site.rank == 0:
-                bad = not all_finite(replica.gradients)
-                self.across.average(above, replica.gradients, self.stream(replica, "gradients of a site"), bad=bad)
-            broadcast(site, replica.gradients)
-            replica.update()
-            return
-        share = replica.weight, replica.fill
-        replica.weight = replica.fill = 1.0  # shares of the batch are in the gradients already
-        with self._heard_of_sites(replica, comm) as told:
-            self.across.step(replica, above)
-        replica.weight, replica.fill = share
-        if self.across.exchanges(replica):
-            self._hand_on(replica, comm, told)
 
-    @contextlib.contextmanager
-    def _heard_of_sites(self, replica: Replica, comm: Transport) -> Iterator[list[int]]:
-        """Around what `across` does. Whom it has heard of are sites, told in the list; `replica.heard` is of ranks.
-
-        What one rank of a site has applied is in the parameters of all.
-        """
-        told: list[int] = []
-        of_ranks = replica.heard
-        if of_ranks is not None:
-            replica.heard = [of_ranks[site[0]] for site in neighbourhoods(comm, self.site_size)]
-        try:
-            yield told
-            told += replica.heard or []
-        finally:
-            if replica.heard is not None:
-                replica.heard = self._with_own_site(replica, comm, of_ranks or [replica.step - 1] * comm.size)
-
-    def _with_own_site(self, replica: Replica, comm: Transport, heard: Sequence[int]) -> list[int]:
-        own = self._ranks_of_site(comm)
-        return [replica.applied if rank in own else step for rank, step in enumerate(heard)]
-
-    def _hand_on(self, replica: Replica, comm: Transport, told: list[int]) -> None:
+    def _hand_on(self, replica: Replica, site: Transport) -> None:
         """Everybody of a site takes what its first rank has now: all of it, or nothing should a peer fail."""
-        site, sites = self._site(comm), neighbourhoods(comm, self.site_size)
         parameters = torch.empty_like(replica.parameters) if site.rank else replica.parameters
         broadcast(site, parameters)
-        if replica.heard is not None:
-            steps = torch.tensor(told if site.rank == 0 else [0] * len(sites))
-            broadcast(site, steps)
-            step_of = {rank: step for ranks, step in zip(sites, steps.tolist(), strict=True) for rank in ranks}
-            replica.heard = self._with_own_site(replica, comm, [step_of[rank] for rank in range(comm.size)])
+        steps = torch.tensor(replica.progress.merged_steps)
+        broadcast(site, steps)
         if site.rank:
             replica.parameters.copy_(parameters)
+            replica.progress.merge(steps.tolist())
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        with self._heard_of_sites(replica, comm):
-            self.across.pause(replica, self._level_above(comm))
+        pause(self.across, replica, self._level_above(comm))
 
-    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
-        self.across.announce(replica, self._level_above(comm), moment, leaving=leaving)
+    def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
+        announce_checkpoint(self.across, replica, self._level_above(comm), number, leaving=leaving)
 
     def resume(self, replica: Replica, comm: Transport) -> None:
-        self.across.resume(replica, self._level_above(comm))
+        resume(self.across, replica, self._level_above(comm))
 
     def contribution(self, replica: Replica) -> Tensor:
-        return self.across.contribution(replica)
+        return contribution(self.across, replica)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         site = self._site(comm)
         if not isinstance(self.across, AllReduce):
             if site.rank == 0:
                 self.across.finish(replica, self._level_above(comm))
-            replica.heard = None
-            self._hand_on(replica, comm, [])
+            self._hand_on(replica, site)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from minga.base.config import FieldError
-from minga.codecs.base import Codec
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.capabilities import Checkpointed, Periodic
 from minga.strategies.delta import LAST, Delta
 from minga.strategies.optimizer_mean import average_optimizers
 
@@ -22,19 +21,27 @@ __all__ = ["LocalSGD"]
 _KEY = "local_sgd"
 
 
+@dataclass
+class _State:
+    delta: Delta | None
+    """Since the last averaging; None while gradients are averaged instead."""
+    last: int
+    """The step after which the last averaging began."""
+    next: int
+    """The step after which the next one begins."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class LocalSGD(Strategy):
+class LocalSGD(Strategy, Checkpointed, Periodic):
     """Average parameters every `period` steps (Stich, arXiv:1805.09767), if wanted while the next period computes.
 
-    Replicas exchange their movement since the last averaging, so that any codec can be used. With `overlap` the mean
-    of one period arrives during the next one and replaces the movement that it is the mean of, while what was learnt
+    Replicas exchange their deltas since the last averaging, so that any codec can be used. With `overlap` the mean of
+    one period arrives during the next one and replaces the delta that it is the mean of, while what was learnt
     meanwhile stays (as in CoCoD-SGD, Shen et al., arXiv:1906.12043): nobody waits as long as an exchange takes less
     time than these steps. Fewer are closer to synchronous training, more hide slower networks. With period 1 and no
     overlap it is all-reduce, exactly. A peer that fails ends the period for everybody; what the others have learnt
     since the last averaging is still in their replicas.
     """
-
-    replicas_differ: ClassVar[bool] = True
 
     period: int = 8
     """Local steps between two averagings."""
@@ -58,18 +65,62 @@ class LocalSGD(Strategy):
     """How a vector is added up over the ranks."""
 
     @property
-    def codecs(self) -> tuple[Codec, ...]:
-        return self.codec, LAST
+    def traits(self) -> Traits:
+        return Traits(
+            hides_exchanges=self.overlap > 0,
+            uses_buckets=self.post_local > 0 or (not self.overlap and (self.period == 1 or self.growth < 1)),
+            period=self.period,
+            codecs=(self.codec, LAST),
+            epochs_factor=lambda nodes: 1.0 + 0.01 * math.sqrt(self.period + self.overlap),
+        )
 
-    def check(self) -> None:
-        for name, least in {"period": 1, "overlap": 0, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
-            if getattr(self, name) < least:
-                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
-        if self.overlap > self.period:
-            raise FieldError(("overlap",), f"should be at most the period ({self.period}), not {self.overlap}")
-        if not 0.01 <= self.growth <= 100:
-            raise FieldError(("growth",), f"should be between 0.01 and 100, not {self.growth:g}")
-        refuse_momentum_correction(self.codec)
+    def start(self, replica: Replica, comm: Transport) -> None:
+        if self.traits.uses_buckets:
+            self._all_reduce().start(replica, comm)
+        else:
+            super().start(replica, comm)
+        first = self.post_local + self.period_at(self.post_local)
+        replica.state[_KEY] = _State(delta=None, last=replica.step, next=first)
+
+    def step(self, replica: Replica, comm: Transport) -> None:
+        state: _State = replica.state[_KEY]
+        if self._averages_gradients(replica.step):
+            self._step_together(replica, comm, state)
+            return
+        if state.delta is None:
+            state.delta, state.last = (
+                Delta.of(replica, slice(None), replica.stream("movement"), comm.size),
+                replica.step - 1,
+            )
+        replica.update()
+        averages = replica.step >= state.next
+        if averages or replica.step - state.last >= self.overlap:
+            state.delta.complete(replica)
+        if averages:
+            state.last, state.next = replica.step, replica.step + self.period_at(replica.step)
+            exchange = state.delta.begin if self.overlap else state.delta.average
+            exchange(replica, comm, COLLECTIVES[self.collective], self.codec)
+
+    def finish(self, replica: Replica, comm: Transport) -> None:
+        self._end_local_steps(replica, comm)
+
+    def _end_local_steps(self, replica: Replica, comm: Transport) -> None:
+        """All replicas agree."""
+        state: _State = replica.state[_KEY]
+        if state.delta is not None:
+            state.delta.settle(replica, comm, COLLECTIVES[self.collective], self.codec)
+            state.delta = None
+
+    def pause(self, replica: Replica, comm: Transport) -> None:
+        delta = replica.state[_KEY].delta
+        if delta is not None:
+            delta.arrive()
+
+    def exchanges(self, replica: Replica) -> bool:
+        state: _State = replica.state[_KEY]
+        return replica.step in (state.last, state.last + self.overlap) or self._averages_gradients(replica.step)
+
+    # --- periods that change, and steps together --------------------------------------------------------------------
 
     def period_at(self, step: int) -> int:
         """The period that begins after this step."""
@@ -80,78 +131,30 @@ class LocalSGD(Strategy):
         grown = math.log(self.period) + changes * math.log(self.growth)
         return max(1, round(math.exp(min(grown, math.log(max(self.longest, self.period))))))
 
-    @property
-    def exchanges_gradients(self) -> bool:
-        return self.post_local > 0 or (not self.overlap and (self.period == 1 or self.growth < 1))
+    def _averages_gradients(self, step: int) -> bool:
+        return step <= self.post_local or (not self.overlap and self.period_at(step - 1) == 1)
 
-    @property
-    def hides_exchanges(self) -> bool:
-        return self.overlap > 0
-
-    def exchanges(self, replica: Replica) -> bool:
-        state: dict[str, Any] = replica.state[_KEY]
-        return replica.step in (state["began"], state["began"] + self.overlap) or self._in_step(replica.step)
-
-    def start(self, replica: Replica, comm: Transport) -> None:
-        if self.exchanges_gradients:
-            self._together().start(replica, comm)
-        else:
-            super().start(replica, comm)
-        first = self.post_local + self.period_at(self.post_local)
-        replica.state[_KEY] = {"movement": None, "began": replica.step, "next": first}
+    def _step_together(self, replica: Replica, comm: Transport, state: _State) -> None:
+        if state.delta is not None:
+            self._end_local_steps(replica, comm)
+            average_optimizers(replica, comm)
+        self._all_reduce().step(replica, comm)
+        replica.progress.merge(replica.step)
+        state.next = replica.step + self.period_at(replica.step)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
-        if self._in_step(replica.step):
-            self._together().gradient_ready(replica, bucket, comm)
+        if self._averages_gradients(replica.step):
+            self._all_reduce().gradient_ready(replica, bucket, comm)
 
-    def step(self, replica: Replica, comm: Transport) -> None:
-        state: dict[str, Any] = replica.state[_KEY]
-        if self._in_step(replica.step):
-            if state["movement"] is not None:
-                self._leave(replica, comm)
-                average_optimizers(replica, comm)
-            self._together().step(replica, comm)
-            replica.heard = None
-            state["next"] = replica.step + self.period_at(replica.step)
-            return
-        if state["movement"] is None:
-            state["movement"] = Delta.of(replica.parameters, slice(None), self.stream(replica, "movement"), comm.size)
-            state["began"] = replica.step - 1
-            replica.heard = [replica.step - 1] * comm.size
-        replica.update_alone()
-        movement: Delta = state["movement"]
-        last = replica.step >= state["next"]
-        if last or replica.step - state["began"] >= self.overlap:
-            movement.complete(replica.parameters)
-            replica.heard = [state["began"]] * comm.size
-        if last:
-            state["began"], state["next"] = replica.step, replica.step + self.period_at(replica.step)
-            collective = COLLECTIVES[self.collective]
-            if self.overlap:
-                movement.begin(replica.parameters, comm, collective, self.codec)
-            else:
-                movement.average(replica.parameters, comm, collective, self.codec)
-                replica.heard = [replica.step] * comm.size
-
-    def pause(self, replica: Replica, comm: Transport) -> None:
-        movement: Delta | None = replica.state[_KEY]["movement"]
-        if movement is not None:
-            movement.arrive()
-
-    def finish(self, replica: Replica, comm: Transport) -> None:
-        self._leave(replica, comm)
-
-    def _leave(self, replica: Replica, comm: Transport) -> None:
-        """End local training: all replicas agree."""
-        movement: Delta | None = replica.state[_KEY]["movement"]
-        if movement is not None:
-            movement.settle(replica.parameters, comm, COLLECTIVES[self.collective], self.codec)
-            replica.state[_KEY]["movement"] = None
-            replica.heard = None
-
-    def _together(self) -> AllReduce:
+    def _all_reduce(self) -> AllReduce:
         return AllReduce(collective=self.collective, codec=self.codec)
 
-    def _in_step(self, step: int) -> bool:
-        """Whether gradients are averaged in this step."""
-        return step <= self.post_local or (not self.overlap and self.period_at(step - 1) == 1)
+    def check(self) -> None:
+        for name, least in {"period": 1, "overlap": 0, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
+            if getattr(self, name) < least:
+                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        if self.overlap > self.period:
+            raise FieldError(("overlap",), f"should be at most the period ({self.period}), not {self.overlap}")
+        if not 0.01 <= self.growth <= 100:
+            raise FieldError(("growth",), f"should be between 0.01 and 100, not {self.growth:g}")
+        refuse_momentum_correction(self.codec)

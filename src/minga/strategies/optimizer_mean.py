@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minga.comm import Transport, all_reduce_sum, become_mean
+from minga.comm import Transport, all_reduce_mean, all_reduce_sum
 from minga.model.replica import Replica
 
 __all__ = ["average_optimizers"]
@@ -21,4 +21,4 @@ def average_optimizers(replica: Replica, comm: Transport) -> None:
         replica.forget_optimizer()
         return
     for tensor in tensors:
-        become_mean(comm, tensor)
+        all_reduce_mean(comm, tensor)

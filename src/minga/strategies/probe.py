@@ -16,12 +16,10 @@ __all__ = ["Probe"]
 class Probe(Strategy):
     """Measures the links between all ranks, for `minga probe`. A peer that fails ends it."""
 
-    replicas_differ = True
-
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         links = probe(comm)
         replica.notes["links"] = links.to_dict()
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        replica.update_alone()
+        replica.update()

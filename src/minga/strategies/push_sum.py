@@ -37,12 +37,12 @@ class PushSum(GossipInRounds):
 
     def update(self, replica: Replica) -> None:
         if self._mass is None:
-            replica.update_alone()
+            replica.update()
             self._mass = replica.parameters.clone()
             return
         # The step was computed with x/w, and moves x.
         before = self._mass / self._weight
-        replica.update_alone()
+        replica.update()
         self._mass.add_(replica.parameters).sub_(before)
         if self._weight != 1.0:
             torch.div(self._mass, self._weight, out=replica.parameters)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minga.base.config import FieldError
+from minga.codecs.plain import Plain
 from minga.comm import Transport
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, Traits
 
 __all__ = ["Single"]
 
@@ -16,15 +16,12 @@ __all__ = ["Single"]
 class Single(Strategy):
     """One node trains alone: the baseline of every comparison."""
 
+    @property
+    def traits(self) -> Traits:
+        return Traits(replicas_differ=False, exact=isinstance(self.codec, Plain), most_nodes=1, runs_on_gpus=True)
+
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update()
 
     def finish(self, replica: Replica, comm: Transport) -> None:
-        pass
-
-    def check_nodes(self, nodes: int) -> None:
-        if nodes != 1:
-            raise FieldError(
-                ("strategy",),
-                f"'single' is one node alone, not {nodes}; choose another, such as 'ring', or nodes=1",
-            )
+        """There is nobody to agree with."""

@@ -12,7 +12,8 @@ from minga.comm.collectives import CollectiveName
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, Traits
+from minga.strategies.capabilities import Agreeing, Delegating
 from minga.strategies.parameter_server.strategy import ParameterServer
 
 __all__ = ["Switch"]
@@ -21,7 +22,7 @@ _KEY = "switch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switch(Strategy):
+class Switch(Strategy, Delegating, Agreeing):
     """All-reduce first, then a parameter server, without a restart (the strategy switch of O.N.O., Buenos Aires).
 
     Early, when every step moves far, all ranks train in step, the later servers too. From step `at`, or when the
@@ -71,35 +72,27 @@ class Switch(Strategy):
         return ParameterServer(mode=self.mode, servers=self.servers, staleness=self.staleness, codec=self.codec)
 
     @property
-    def server_ranks(self) -> int:
-        return self.servers
+    def traits(self) -> Traits:
+        return Traits(
+            replicas_differ=False,
+            uses_buckets=True,
+            changes_roles=True,
+            servers=self.servers,
+            servers_in_lockstep=self._second().traits.servers_in_lockstep,
+        )
 
-    @property
-    def changes_trainers(self) -> bool:
-        return True
+    def active(self, replica: Replica) -> Strategy:
+        return self._second() if self._switched(replica) else self._first()
 
     def _switched(self, replica: Replica) -> bool:
         return bool(replica.state.get(_KEY, {}).get("switched_after"))
 
-    def trainers(self, replica: Replica, comm: Transport) -> int:
-        return self._second().trainers(replica, comm) if self._switched(replica) else comm.size
-
-    @property
-    def servers_in_step(self) -> bool:
-        return self._second().servers_in_step
-
-    def carried(self, replica: Replica) -> dict[str, Any]:
+    def agreed_facts(self, replica: Replica) -> dict[str, Any]:
         return dict(replica.state.get(_KEY, {}))
 
-    def carry(self, replica: Replica, carried: dict[str, Any]) -> None:
-        if carried:
-            replica.state[_KEY] = dict(carried)
-
-    def lockstep(self, replica: Replica) -> bool:
-        return self._second().lockstep(replica) if self._switched(replica) else True
-
-    def averages_gradients(self, replica: Replica) -> bool:
-        return self._second().averages_gradients(replica) if self._switched(replica) else True
+    def go_on_with(self, replica: Replica, facts: dict[str, Any]) -> None:
+        if facts:
+            replica.state[_KEY] = dict(facts)
 
     def start(self, replica: Replica, comm: Transport) -> None:
         beginning = {
@@ -111,25 +104,24 @@ class Switch(Strategy):
             "without_progress": 0,
         }
         replica.state.setdefault(_KEY, beginning)
-        (self._second() if self._switched(replica) else self._first()).start(replica, comm)
+        self.active(replica).start(replica, comm)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
-        if not self._switched(replica):
-            self._first().gradient_ready(replica, bucket, comm)
+        self.active(replica).gradient_ready(replica, bucket, comm)
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if self._switched(replica):
-            self._second().step(replica, comm)
+        switched = self._switched(replica)
+        self.active(replica).step(replica, comm)
+        if switched:
             return
-        self._first().step(replica, comm)
         if 0 < self.at <= replica.step or (self.at == 0 and self._on_plateau(replica, comm)):
             replica.state[_KEY]["switched_after"] = replica.notes["switched_after"] = replica.step
 
     def _on_plateau(self, replica: Replica, comm: Transport) -> bool:
         """Whether the loss has stopped falling; the same answer on every rank."""
         state: dict[str, Any] = replica.state[_KEY]
-        if replica.fill and math.isfinite(replica.loss):  # a rank without samples has no loss
-            state["sum"] += replica.loss
+        if replica.info.batch_fraction and math.isfinite(replica.info.loss):  # a rank without samples has no loss
+            state["sum"] += replica.info.loss
             state["count"] += 1
         if replica.step % self.window:
             return False
@@ -145,21 +137,5 @@ class Switch(Strategy):
             state["without_progress"] += 1
         return bool(state["without_progress"] >= self.patience)
 
-    def pause(self, replica: Replica, comm: Transport) -> None:
-        if self._switched(replica):
-            self._second().pause(replica, comm)
-
-    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
-        if self._switched(replica):
-            self._second().announce(replica, comm, moment, leaving=leaving)
-
-    def resume(self, replica: Replica, comm: Transport) -> None:
-        if self._switched(replica):
-            self._second().resume(replica, comm)
-
-    def serve(self, replica: Replica, comm: Transport) -> None:
-        self._second().serve(replica, comm)
-
     def finish(self, replica: Replica, comm: Transport) -> None:
-        if self._switched(replica):
-            self._second().finish(replica, comm)
+        self.active(replica).finish(replica, comm)

@@ -24,7 +24,6 @@ from minga.data.batches import first_samples, length
 from minga.model.torch_threads import torch_threads
 from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload, load_workload
-from minga.strategies import ParameterServer, Switch
 from minga.study.cells import Cell
 
 __all__ = ["Forecast"]
@@ -112,7 +111,7 @@ def _compute_seconds(experiment: Experiment, known: _Workload, batch: int) -> fl
 
 def _exchange_seconds(experiment: Experiment, known: _Workload) -> float:
     nodes, strategy, network = experiment.cluster.nodes, experiment.chosen_strategy, experiment.cluster.network
-    if nodes == 1 and strategy.server_ranks == 0:
+    if nodes == 1 and strategy.traits.servers == 0:
         return 0.0
     if network is None:
         return _EXCHANGE_SECONDS
@@ -120,10 +119,10 @@ def _exchange_seconds(experiment: Experiment, known: _Workload) -> float:
     rates = [rate for link in [*links, network.between] for rate in (link.bandwidth_up, link.bandwidth_down) if rate]
     bits = 8 * known.parameters * (2 if describe(strategy.codec) in ("half", "bfloat16") else 4)
     # Vectors through the busiest cable: a server's, or each node's.
-    servers = strategy.servers if isinstance(strategy, ParameterServer) else 0
+    servers = 0 if strategy.traits.changes_roles else strategy.traits.servers
     vectors = 2 * nodes / servers if servers else 2 * (1 - 1 / nodes)
-    if isinstance(strategy, Switch):
-        vectors = (vectors + 2 * nodes / strategy.servers) / 2
+    if strategy.traits.changes_roles:
+        vectors = (vectors + 2 * nodes / strategy.traits.servers) / 2
     hops = 2 if servers else 2 * (nodes - 1)
     delay = max(link.delay for link in links) + network.between.delay
     return _EXCHANGE_SECONDS + hops * delay + (vectors * bits / min(rates) if rates else 0.0)

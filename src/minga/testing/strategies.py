@@ -21,6 +21,7 @@ from minga.model.replica import Replica
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import Single, Strategy
+from minga.strategies.capabilities import active
 from minga.testing.problems import adam, blobs, sgd_with_momentum
 from minga.testing.worlds import train_in_threads
 
@@ -131,7 +132,7 @@ class ExactStrategyConformance(DeterministicStrategyConformance):
     @pytest.mark.parametrize(("nodes", "steps"), [(2, 100), (5, 34)])
     def test_batch_norm_is_that_of_one_process(self, nodes: int, steps: int) -> None:
         """10 samples in a step; 153 leave 3 for the last one of an epoch, which not all of 5 workers have some of."""
-        if not self.make().averages_gradients(self.train(1, blobs(), steps=1)[0]):
+        if not active(self.make(), self.train(1, blobs(), steps=1)[0]).traits.averages_gradients:
             return  # it averages something else, which is the same where samples don't depend on each other
         workload = blobs(samples=153, batch_norm=True)
         distributed = self.train(nodes, workload, steps=steps, total_batch=10)
@@ -141,7 +142,7 @@ class ExactStrategyConformance(DeterministicStrategyConformance):
             torch.testing.assert_close(own, other, rtol=0, atol=1e-11)
 
     def test_it_is_in_lockstep(self) -> None:
-        assert self.make().lockstep(self.train(1, blobs(), steps=1)[0])
+        assert active(self.make(), self.train(1, blobs(), steps=1)[0]).traits.lockstep
 
 
 def train_alone(workload: Workload, **training: Any) -> Replica:

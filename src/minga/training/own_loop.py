@@ -35,6 +35,7 @@ from minga.model.replica import Replica
 from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
+from minga.strategies.capabilities import check_nodes, serve, trainers
 from minga.training.run_log import RunLog, metering_of
 from minga.training.shared_loader import SharedLoader
 
@@ -55,11 +56,13 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     made = Strategy.from_value(chosen)
     if around is None:
         made = Single()  # a script that is tried out alone has nobody to talk to
-    elif made.server_ranks and around.run is not None and around.strategy is None:
+    elif made.traits.servers and around.run is not None and around.strategy is None:
         raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
-    elif transport.size <= made.server_ranks:
-        raise ConfigError(f"{transport.size} ranks are too few for {describe(made)}: {made.server_ranks} of them serve")
-    made.check_nodes(transport.size - made.server_ranks)
+    elif transport.size <= made.traits.servers:
+        raise ConfigError(
+            f"{transport.size} ranks are too few for {describe(made)}: {made.traits.servers} of them serve"
+        )
+    check_nodes(made, transport.size - made.traits.servers)
     run = around.run if around is not None else None
     recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
     metering = metering_of(load(run / "experiment.toml"), transport.rank) if run is not None else None
@@ -102,8 +105,8 @@ class OwnLoop:
     def workers(self) -> int:
         """How many ranks train."""
         if self._replica is None:
-            return self._comm.size - self.strategy.server_ranks
-        return self.strategy.trainers(self._replica, self._comm)
+            return self._comm.size - self.strategy.traits.servers
+        return trainers(self.strategy, self._replica, self._comm)
 
     def prepare(
         self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]
@@ -111,7 +114,7 @@ class OwnLoop:
         """Make model, optimizer and loader part of the run. Servers stay in here and leave when all is done."""
         if self._replica is not None:
             raise UsageError("run.prepare was called twice; prepare one model, optimizer and loader")
-        if loader.num_workers and self.strategy.changes_trainers:
+        if loader.num_workers and self.strategy.traits.changes_roles:
             raise WorkloadError(
                 "this strategy changes the number of workers on the way: use num_workers=0 in the loader"
             )
@@ -128,6 +131,9 @@ class OwnLoop:
             without_samples=self._step_without_samples,
         )
         replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
+        self._comm.merges = replica.progress
+        replica.replicas = self.workers
+        replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
         self.strategy.start(replica, self._comm)
         take_buffers(model, self._comm)
         self._journal = RunLog(replica, self._comm, self._recorder, self._metering)
@@ -191,7 +197,7 @@ class OwnLoop:
         replica = self._prepared()
         self._samples = len(share.indices)
         replica.statistics.keep()  # the script goes forward next
-        replica.weight, replica.fill = share.weight, self._samples / batch
+        replica.info.weight, replica.info.batch_fraction = share.weight, self._samples / batch
 
     def _step_without_samples(self) -> None:
         replica = self._prepared()
@@ -209,7 +215,7 @@ class OwnLoop:
         finally:
             self._updating = False
         journal.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
-        journal.looked_for_bad_numbers()
+        journal.looked_for_non_finite()
         self._serve_if_asked()
 
     def _serve_if_asked(self) -> None:
@@ -217,7 +223,7 @@ class OwnLoop:
         if self.rank >= self.workers:
             self._journal.serving()
             with self._recorder.spans.span("serve"):
-                self.strategy.serve(self._replica, self._comm)
+                serve(self.strategy, self._replica, self._comm)
             self._journal.finished()
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script

@@ -1,11 +1,11 @@
-"""When ranks come together anew: all go on from the one that has come furthest, and no sample is lost.
+"""Recovery after ranks were lost or have joined: all go on from the one that has come furthest, and no sample is lost.
 
-    train(experiment, trainee, comm, recorder)              # until PeerLost
-    recover(trainee, strategy, comm_of_those_who_are_left)
+    train(experiment, state, comm, recorder)                # until PeerLost
+    recover(state, strategy, comm_of_those_who_are_left)
 
 Whoever has the same bits already gets nothing but the position in the data. Samples that were given out to ranks whose
 work is not in the state that all go on from, because they are gone or were behind, are owed, and come next. Where
-servers have the parameters, they are who all go on from (`servers.meeting`).
+servers have the parameters, they are who all go on from (`strategies.parameter_server.recovery`).
 """
 
 from __future__ import annotations
@@ -21,101 +21,107 @@ from minga.comm.transport import Transport
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
+from minga.strategies.capabilities import active, agreed_facts, go_on_with
 from minga.strategies.parameter_server.recovery import meet
 from minga.training.checkpoints.snapshot import Snapshot, put_back, take
 from minga.training.train_state import Beginning, TrainState
 
 __all__ = ["recover"]
 
-# What the leader says in words is short: a position, some stretches of samples.
-_LONGEST_WORD = 16 << 20
+# What the leader says as text is short: a position, some stretches of samples.
+_LONGEST_TEXT = 16 << 20
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _MemberState:
     """What a rank brings with it."""
 
-    veteran: bool
+    survivor: bool
     step: int
     digest: int
 
     def to_tensor(self) -> Tensor:
-        return torch.tensor([int(self.veteran), self.step, self.digest], dtype=torch.int64)
+        return torch.tensor([int(self.survivor), self.step, self.digest], dtype=torch.int64)
 
 
-def recover(trainee: TrainState, strategy: Strategy, comm: Transport) -> int | None:
+def recover(state: TrainState, strategy: Strategy, comm: Transport) -> int | None:
     """Bring all ranks to one point; the step that all go on from, or None if nobody has trained yet.
 
-    A rank without `trainee.beginning` has not trained with the others before, and takes what they have.
+    A rank without `state.beginning` has not trained with the others before, and takes what they have.
     """
-    replica, beginning = trainee.replica, trainee.beginning
-    if replica.applied < replica.step:  # broken off, and made again
+    replica, beginning = state.replica, state.beginning
+    if replica.progress.last_applied_step < replica.step:  # broken off, and made again
         replica.statistics.put_back()
     chosen: int | None = None
-    if strategy.server_ranks:
-        outcome = meet(trainee, strategy, comm)
+    if strategy.traits.servers:
+        outcome = meet(state, strategy, comm)
         if outcome.fresh or outcome.step is not None:
             return outcome.step
         chosen = outcome.leader
-    mine = _Standing(beginning is not None, replica.applied if beginning is not None else -1, _digest(trainee))
+    mine = _MemberState(
+        beginning is not None, replica.progress.last_applied_step if beginning is not None else -1, _digest(state)
+    )
     table = [torch.empty(3, dtype=torch.int64) for _ in range(comm.size)]
     table[comm.rank] = mine.to_tensor()
     comm.all_gather(table)
-    standings = [_Standing(bool(row[0]), int(row[1]), int(row[2])) for row in table]
-    leader = max(range(comm.size), key=lambda rank: (standings[rank].veteran, standings[rank].step, -rank))
+    standings = [_MemberState(bool(row[0]), int(row[1]), int(row[2])) for row in table]
+    leader = max(range(comm.size), key=lambda rank: (standings[rank].survivor, standings[rank].step, -rank))
     leader = leader if chosen is None else chosen
-    if not standings[leader].veteran:
+    if not standings[leader].survivor:
         return None
     behind = [rank for rank, each in enumerate(standings) if each.digest != standings[leader].digest]
     if comm.rank == leader:
         assert beginning is not None
-        _settle(trainee, beginning)
-        _lead(trainee, strategy, comm, behind)
+        _owe_what_is_missing(state, strategy, beginning)
+        _lead(state, strategy, comm, behind)
     else:
         try:
-            _follow(trainee, strategy, comm, leader, behind=comm.rank in behind)
+            _follow(state, strategy, comm, leader, behind=comm.rank in behind)
         except ProtocolError as error:
-            raise PeerWrong(f"rank {leader} sent what can't be: {error}", rank=leader) from None
+            raise PeerWrong(f"rank {leader} sent a malformed state: {error}", rank=leader) from None
     return replica.step
 
 
-def _settle(trainee: TrainState, beginning: Beginning) -> None:
+def _owe_what_is_missing(state: TrainState, strategy: Strategy, beginning: Beginning) -> None:
     """The leader's own position: after the last step that anybody's samples in its parameters are from."""
-    replica = trainee.replica
-    heard = list(replica.heard) if replica.heard is not None else [replica.applied] * beginning.trainers
-    heard[beginning.rank] = replica.applied
-    last = max([replica.applied, *heard])
+    replica, progress = state.replica, state.replica.progress
+    if active(strategy, replica).traits.replicas_differ:
+        merged = progress.merged_steps
+    else:
+        merged = [progress.last_applied_step] * beginning.trainers
+    merged[beginning.rank] = progress.last_applied_step
+    last = max(merged)
     order = beginning.order.copy()
     owed = left_out(
         order,
         workers=beginning.trainers,
-        batch=trainee.batch,
-        total=trainee.total_batch,
+        batch=state.batch,
+        total=state.total_batch,
         steps=range(beginning.step + 1, last + 1),
-        included=heard,
+        included=merged,
     )
     order.owed = owed + order.owed
-    trainee.order.go_to(order.position())
-    replica.step = replica.applied = last
-    _begin_here(trainee)
+    state.order.go_to(order.position())
+    replica.step = progress.last_applied_step = last
+    _begin_here(state)
 
 
-def _begin_here(trainee: TrainState) -> None:
-    """All samples until here are in the parameters or owed; should ranks form anew before training, this holds."""
-    trainee.beginning = Beginning(trainee.replica.step, trainee.order.copy(), 0, 1)
-    trainee.replica.heard = None
+def _begin_here(state: TrainState) -> None:
+    """All samples until here are in the parameters or owed; should ranks recover again before training, this holds."""
+    state.beginning = Beginning(state.replica.step, state.order.copy(), 0, 1)
+    state.replica.progress.begin(state.replica.step, 1)
 
 
-def _lead(trainee: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
-    replica, carried = trainee.replica, strategy.carried(trainee.replica)
-    _forget(trainee)
-    strategy.carry(replica, carried)
-    word = json.dumps({"step": replica.step, "order": trainee.order.position(), "carried": carried}).encode()
-    blob = take(trainee, strategy, comm, shared_only=True).to_bytes() if behind else b""
+def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
+    replica, facts = state.replica, agreed_facts(strategy, state.replica)
+    _forget(state)
+    go_on_with(strategy, replica, facts)
+    text = json.dumps({"step": replica.step, "order": state.order.position(), "agreed_facts": facts}).encode()
+    blob = take(state, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
     for rank in range(comm.size):
         if rank != comm.rank:
-            for content in (word, blob) if rank in behind else (word,):
+            for content in (text, blob) if rank in behind else (text,):
                 tensor = torch.frombuffer(bytearray(content), dtype=torch.uint8)
                 length = torch.tensor([len(content)], dtype=torch.int64)
                 pending += [comm.isend(length, rank), comm.isend(tensor, rank)]
@@ -123,26 +129,26 @@ def _lead(trainee: TrainState, strategy: Strategy, comm: Transport, behind: list
         message.wait()
 
 
-def _follow(trainee: TrainState, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
-    replica = trainee.replica
-    word = _receive(comm, leader, _LONGEST_WORD)
+def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
+    replica = state.replica
+    text = _receive(comm, leader, _LONGEST_TEXT)
     blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20)) if behind else b""
     try:
-        told = json.loads(word)
-        order = trainee.order.copy()
-        order.go_to(told["order"])
-        step, carried = int(told["step"]), dict(told["carried"])
+        position = json.loads(text)
+        order = state.order.copy()
+        order.go_to(position["order"])
+        step, facts = int(position["step"]), dict(position["agreed_facts"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"it told a position that can't be: {error}") from None
-    state = Snapshot.from_bytes(blob, trainee) if behind else None
+        raise ProtocolError(f"its position is malformed: {error}") from None
+    snapshot = Snapshot.from_bytes(blob, state) if behind else None
     # Until here nothing has changed: should the leader die, this rank may have to lead, and knows whose samples it has.
-    _forget(trainee)
-    if state is not None:
-        put_back(state, trainee, strategy, shared_only=True)
-    trainee.order.go_to(order.position())
-    replica.step = replica.applied = step
-    strategy.carry(replica, carried)
-    _begin_here(trainee)
+    _forget(state)
+    if snapshot is not None:
+        put_back(snapshot, state, strategy, shared_only=True)
+    state.order.go_to(order.position())
+    replica.step = replica.progress.last_applied_step = step
+    go_on_with(strategy, replica, facts)
+    _begin_here(state)
 
 
 def _receive(comm: Transport, source: int, longest: int) -> bytes:
@@ -155,16 +161,15 @@ def _receive(comm: Transport, source: int, longest: int) -> bytes:
     return content.numpy().tobytes()
 
 
-def _forget(trainee: TrainState) -> None:
+def _forget(state: TrainState) -> None:
     """What strategies remember is of other ranks that are no longer the same."""
-    trainee.replica.state.clear()
-    trainee.replica.heard = None
+    state.replica.state.clear()
 
 
-def _digest(trainee: TrainState) -> int:
+def _digest(state: TrainState) -> int:
     """Of parameters and optimizer, 63 bits: who has the same needs nothing."""
     digest = hashlib.sha256()
-    replica = trainee.replica
+    replica = state.replica
     for tensor in [replica.parameters, *(v for piece in replica.optimizer_state() for v in piece.tensors())]:
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest()[:8], "big") >> 1

@@ -52,7 +52,7 @@ class RunLog:
         recorder: Recorder,
         metering: Metering | None = None,
         *,
-        bad_steps_in_a_row: int = 10,
+        non_finite_steps: int = 10,
     ) -> None:
         """`metering`: None for nothing but the events of training."""
         self._replica = replica
@@ -66,7 +66,7 @@ class RunLog:
         self._samples = 0
         self._started = False
         self._finished = False
-        self._bad = NonFiniteSteps(bad_steps_in_a_row)
+        self._non_finite = NonFiniteSteps(non_finite_steps)
         self._resumed: tuple[int, str] | None = None
 
     def totals(self) -> dict[str, float]:
@@ -120,7 +120,7 @@ class RunLog:
         self._recorder.flush()
         self._recorder.start_meter(self._metering)
 
-    def regrouped(
+    def recovered(
         self,
         comm: Transport,
         generation: int,
@@ -163,7 +163,7 @@ class RunLog:
                 replica.step,
                 progress,
                 epoch,
-                replica.loss,
+                replica.info.loss,
                 samples,
                 self._take(),
                 traffic.bytes,
@@ -171,27 +171,31 @@ class RunLog:
             )
         )
 
-    def looked_for_bad_numbers(self) -> bool:
-        """After each step: whether it counts; tells of numbers that are none, and ends the run when it is enough."""
+    def looked_for_non_finite(self) -> bool:
+        """After each step: whether it counts; tells of NaN and infinities, and ends the run when it is enough."""
         replica = self._replica
-        bad = replica.bad
-        if bad is None and not replica.skipped:
-            self._bad.in_a_row = 0
+        found = replica.info.non_finite
+        if found is None and not replica.info.skipped:
+            self._non_finite.in_a_row = 0
             return True
-        if bad is not None:
+        if found is not None:
             self._recorder.emit(
                 FoundNonFinite(
                     time=self._comm.now(),
                     rank=self._comm.rank,
                     step=replica.step,
-                    layer=bad.layer,
-                    value=str(bad.value),
-                    in_a_row=self._bad.in_a_row + 1,
+                    layer=found.layer,
+                    value=str(found.value),
+                    in_a_row=self._non_finite.in_a_row + 1,
                 )
             )
             self._recorder.flush()
-        self._bad.stepped(
-            rank=self._comm.rank, step=replica.step, bad=bad, skipped=replica.skipped, rates=replica.learning_rates
+        self._non_finite.stepped(
+            rank=self._comm.rank,
+            step=replica.step,
+            found=found,
+            skipped=replica.info.skipped,
+            rates=replica.learning_rates,
         )
         return False
 

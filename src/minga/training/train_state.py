@@ -24,10 +24,13 @@ from minga.metrics.evaluation import evaluate
 from minga.metrics.findings import Findings
 from minga.model.keras_parts import part_seeds, register_variables
 from minga.model.replica import Replica, trainable
-from minga.model.update_log import Period
 from minga.model.weights import take_weights
 from minga.runs.experiment import Experiment, Training
 from minga.runs.workload import Workload
+from minga.strategies.base import Strategy
+from minga.strategies.capabilities import agreed_facts
+from minga.strategies.parameter_server.state import ServerState
+from minga.strategies.parameter_server.update_log import Period
 
 __all__ = ["Beginning", "TrainState", "batch_of", "build_train_state"]
 
@@ -65,13 +68,13 @@ class TrainState:
     """Processes that read; None: this one does."""
     seed: int = 0
 
-    def begin(self, rank: int, trainers: int, carried: dict[str, Any]) -> None:
-        """From here on the ranks that train stay the same; `carried`: what their strategy has agreed on before."""
-        replica = self.replica
+    def begin(self, strategy: Strategy, rank: int, trainers: int) -> None:
+        """From here on the ranks that train stay the same."""
+        replica, state = self.replica, ServerState.of(self.replica)
         self.beginning = Beginning(replica.step, self.order.copy(), rank, trainers)
-        replica.periods += 1
-        workers = tuple(replica.name_of(each) for each in range(trainers))
-        replica.period = Period(replica.periods, replica.step, self.order.position(), workers, carried)
+        state.periods += 1
+        workers, facts = tuple(map(state.name_of, range(trainers))), agreed_facts(strategy, replica)
+        state.period = Period(state.periods, replica.step, self.order.position(), workers, facts)
 
     @property
     def known_data(self) -> str | None:

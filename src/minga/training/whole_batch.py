@@ -15,6 +15,7 @@ from minga.model.buffers import take_statistics
 from minga.model.replica import Replica
 from minga.model.sync_batch_norm.normalise import APART
 from minga.runs.experiment import Experiment
+from minga.strategies.capabilities import active
 from minga.training.pace import Pace
 
 __all__ = ["WholeBatch"]
@@ -36,16 +37,16 @@ class WholeBatch:
     @contextlib.contextmanager
     def normalised(self, total: int, trainers: int) -> Iterator[None]:
         """Around forward and backward of a step in which `trainers` ranks have `total` samples."""
-        if not self._wanted or trainers == 1 or not self._strategy.averages_gradients(self._replica):
+        if not self._wanted or trainers == 1 or not active(self._strategy, self._replica).traits.averages_gradients:
             yield
             return
         with_samples = takers(total, trainers)
         if self._comm.rank in with_samples:
-            self._replica.add_up = lambda vector: self._add_up(self._comm.group(with_samples), vector)
+            self._replica.info.add_up = lambda vector: self._add_up(self._comm.group(with_samples), vector)
         try:
             yield
         finally:
-            self._replica.add_up = None
+            self._replica.info.add_up = None
         if len(with_samples) < trainers:  # the others have seen nothing of this step
             with self._pace.waiting():
                 take_statistics(self._replica.model, self._comm.group(range(trainers)), root=with_samples[0])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from minga.errors import ProtocolError, RunError
-from minga.model.update_log import Period
 from minga.strategies.parameter_server.agreement import Word, agree
+from minga.strategies.parameter_server.update_log import Period
 
 ORDER = {"epoch": 0, "offset": 0, "samples": 100, "owed": []}
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from minga.errors import ProtocolError
 from minga.model.replica import Replica
-from minga.model.shard import Push, Shard, Update
-from minga.model.update_log import Period
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog, SnapshotRule
 from minga.strategies.parameter_server.files import ShardFiles
 from minga.strategies.parameter_server.records import read_record, write_record
+from minga.strategies.parameter_server.shard import Push, Shard, Update
+from minga.strategies.parameter_server.update_log import Period
 
 PERIOD = Period(1, 0, {"epoch": 0, "offset": 0, "samples": 10, "owed": []}, ("a", "b"))
 OPTIMIZERS: list[Callable[..., torch.optim.Optimizer]] = [

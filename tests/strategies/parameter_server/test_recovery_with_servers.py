@@ -54,9 +54,9 @@ def world(strategy: str, tmp_path: Path) -> tuple[Strategy, list[TrainState]]:
     )
     trainees = [build_train_state(experiment, WORKLOAD, rank) for rank in range(experiment.ranks)]
     for rank, trainee in enumerate(trainees):
-        trainee.replica.names = [f"node-{each} 00" for each in range(experiment.ranks)]
+        ServerState.of(trainee.replica).names = [f"node-{each} 00" for each in range(experiment.ranks)]
         if rank >= 2:
-            trainee.replica.ledger = DiskUpdateLog(tmp_path / f"server-{rank - 2}")
+            ServerState.of(trainee.replica).log = DiskUpdateLog(tmp_path / f"server-{rank - 2}")
     return experiment.chosen_strategy, trainees
 
 
@@ -64,7 +64,7 @@ def step_of(trainee: TrainState, strategy: Strategy, comm: Transport) -> None:
     replica = trainee.replica
     replica.step += 1
     share = trainee.order.take(comm.rank, 2, trainee.batch, trainee.total_batch)
-    replica.weight, replica.fill = share.weight, len(share.indices) / trainee.share_of(2)
+    replica.info.weight, replica.info.batch_fraction = share.weight, len(share.indices) / trainee.share_of(2)
     replica.compute_gradients(lambda: trainee.loss_of(trainee_batch(trainee, share.indices)))
     strategy.step(replica, comm)
 
@@ -82,7 +82,7 @@ def train_some(trainees: list[TrainState], strategy: Strategy, steps: int) -> No
         trainee.begin(comm.rank, 2, {})
         if comm.rank >= 2:
             assert isinstance(strategy, ParameterServer)
-            part = trainee.replica.shards(strategy.servers)[comm.rank - 2]
+            part = parts_of_servers(trainee.replica, strategy.servers)[comm.rank - 2]
             server = Server(strategy, trainee.replica, comm, part)
             server._ledger.begin(server._shard, server._period)
             for worker in range(2):
@@ -103,12 +103,13 @@ def train_some(trainees: list[TrainState], strategy: Strategy, steps: int) -> No
 
 def push_on_one_server_alone(trainee: TrainState, server: TrainState, rank: int) -> None:
     """What a worker leaves that dies between two of its servers."""
-    from minga.model.shard import Push, Update
+    from minga.strategies.parameter_server.state import ServerState, parts_of_servers
+from minga.strategies.parameter_server.shard import Push, Update
 
-    replica, shard, ledger = trainee.replica, server.replica.served, server.replica.ledger
+    replica, shard, ledger = trainee.replica, ServerState.of(server.replica).shard, ServerState.of(server.replica).log
     assert shard is not None
     name = replica.name_of(rank)
-    push = Push(name, replica.pushes + 1, replica.step + 1, 0.5)
+    push = Push(name, ServerState.of(replica).pushes + 1, replica.step + 1, 0.5)
     update = Update((push,), tuple(shard.learning_rates), (torch.ones_like(shard.gradients),), together=True)
     ledger.append(shard, update)
     assert shard.apply(update)
@@ -121,7 +122,7 @@ def meet_all(trainees: list[TrainState], strategy: Strategy) -> list[int | None]
 
 def close(trainees: list[TrainState]) -> None:
     for trainee in trainees:
-        trainee.replica.ledger.close()
+        ServerState.of(trainee.replica).log.close()
 
 
 def whole(trainees: list[TrainState]) -> torch.Tensor:
@@ -160,11 +161,11 @@ def test_a_worker_that_is_ahead_keeps_what_all_servers_have_and_the_other_owes(t
 def test_a_server_that_was_started_again_restores_its_shard(tmp_path: Path) -> None:
     strategy, trainees = world("ps:servers=2", tmp_path)
     train_some(trainees, strategy, 3)
-    before = torch.cat([trainees[rank].replica.served.parameters for rank in (2, 3)])  # type: ignore[union-attr]
+    before = torch.cat([ServerState.of(trainees[rank].replica).shard.parameters for rank in (2, 3)])  # type: ignore[union-attr]
     close(trainees[2:3])
     _, fresh = world("ps:servers=2", tmp_path)
     trainees[2] = fresh[2]
-    trainees[2].replica.names[2] = "node-2 11"
+    ServerState.of(trainees[2].replica).names[2] = "node-2 11"
     assert meet_all(trainees, strategy) == [3] * 4
     assert torch.equal(whole(trainees), before)
     close(trainees)
@@ -201,7 +202,7 @@ def test_a_newcomer_takes_everything_from_servers(tmp_path: Path) -> None:
     _, fresh = world("ps", tmp_path)
     trainees[0] = fresh[0]
     for trainee in trainees:
-        trainee.replica.names[0] = "node-7 22"
+        ServerState.of(trainee.replica).names[0] = "node-7 22"
     assert meet_all(trainees, strategy) == [2] * 3
     assert int(whole(trainees).sum()) == 16
     assert trainees[0].order.offset == 16
@@ -217,11 +218,11 @@ def test_nobody_has_trained_yet(tmp_path: Path) -> None:
 def test_who_has_the_final_parameters_gives_them_to_all(tmp_path: Path) -> None:
     strategy, trainees = world("ps", tmp_path)
     train_some(trainees, strategy, 5)
-    trainees[1].replica.over = True
+    ServerState.of(trainees[1].replica).final = True
     trainees[0].replica.parameters.zero_()  # it was cut off in the middle of getting them
     assert meet_all(trainees, strategy) == [5] * 3
     assert int(whole(trainees).sum()) == 40
-    assert all(trainee.replica.over and trainee.progress >= 1 for trainee in trainees)
+    assert all(ServerState.of(trainee.replica).final and trainee.progress >= 1 for trainee in trainees)
     close(trainees)
 
 
@@ -242,7 +243,7 @@ def test_a_push_that_comes_twice_counts_once() -> None:
         strategy.step(replica, comm)
         once = replica.parameters.clone()
         assert int(once.sum()) == 8
-        replica.pushes -= 1  # the same again, as after an answer that was lost
+        ServerState.of(replica).pushes -= 1  # the same again, as after an answer that was lost
         strategy.step(replica, comm)
         assert torch.equal(replica.parameters, once)
         strategy.step(replica, comm)

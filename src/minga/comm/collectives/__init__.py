@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from minga.comm.collectives.averaging import Averaging, all_reduce_mean, become_mean
+from minga.comm.collectives.averaging import Averaging, all_reduce_mean, average_in_place
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
@@ -32,8 +32,8 @@ __all__ = [
     "CollectiveName",
     "all_reduce_mean",
     "all_reduce_sum",
+    "average_in_place",
     "barrier",
-    "become_mean",
     "broadcast",
     "direct",
     "halving_doubling",

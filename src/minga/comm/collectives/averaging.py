@@ -14,7 +14,7 @@ from minga.comm.collectives.ring import ring
 from minga.comm.transport import Transport
 from minga.errors import UnsupportedError
 
-__all__ = ["Averaging", "all_reduce_mean", "become_mean"]
+__all__ = ["Averaging", "all_reduce_mean", "average_in_place"]
 
 _PLAIN = Plain()
 
@@ -26,10 +26,29 @@ def all_reduce_mean(
     codec: Codec = _PLAIN,
     stream: Stream | None = None,
 ) -> None:
-    """`vector` becomes its mean over all ranks, in place; the same bits everywhere.
+    """`vector` becomes its mean over all ranks, the same bits everywhere; should a peer fail, it stays as it is.
+
+    Where it is a replica's parameters or gradients, or a part of them, `comm.merges` is told of it. A codec that leaves
+    something out needs the stream in which it remembers that: `replica.stream()`.
+    """
+    if comm.size > 1:
+        mean = vector.clone()
+        average_in_place(comm, mean, collective, codec, stream)
+        vector.copy_(mean)
+        if comm.merges is not None:
+            comm.merges.averaged(vector, range(comm.size))
+
+
+def average_in_place(
+    comm: Transport,
+    vector: Tensor,
+    collective: Callable[[Transport, Tensor], None] = ring,
+    codec: Codec = _PLAIN,
+    stream: Stream | None = None,
+) -> None:
+    """The same without a copy and without a word: should a peer fail, `vector` is something in between.
 
     Codecs whose sums make sense are added up by the collective on the way; what others make is sent to everybody.
-    A codec that leaves something out needs the stream in which it remembers that.
     """
     if comm.size == 1:
         return
@@ -37,7 +56,7 @@ def all_reduce_mean(
         if codec.biased:
             raise UnsupportedError(
                 f"codec {type(codec).__name__} must remember what it left out: call "
-                "all_reduce_mean(..., codec=self.codec, stream=self.stream(replica))"
+                "all_reduce_mean(..., codec=self.codec, stream=replica.stream())"
             )
         stream = Stream.of(vector, rank=comm.rank)
     if codec.linear:
@@ -46,17 +65,6 @@ def all_reduce_mean(
         averaging = Averaging(vector, comm.rank, comm.size, codec, stream)
         averaging.communicate(comm)
         averaging.finish()
-
-
-def become_mean(comm: Transport, vector: Tensor) -> None:
-    """`vector` becomes its mean over all ranks or, should a peer fail on the way, stays as it is.
-
-    For what a replica would go on from without that peer: `all_reduce_mean` leaves something in between.
-    """
-    if comm.size > 1:
-        mean = vector.clone()
-        all_reduce_mean(comm, mean)
-        vector.copy_(mean)
 
 
 class Averaging:

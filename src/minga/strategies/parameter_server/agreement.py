@@ -1,11 +1,11 @@
-"""What ranks go on from when they form anew around servers: worked out by each of them from what all have told.
+"""What ranks go on from when they recover around servers: worked out by each of them from what all have said.
 
-    agreement = agree([Word.from_dict(...), ...], lockstep=True)
-    agreement.undone[rank], agreement.heard, agreement.lost
+    agreement = agree([RankState.from_dict(...), ...], lockstep=True)
+    agreement.undone[rank], agreement.merged_steps, agreement.lost
 
 Servers are the truth. A push is in the state if all servers have applied it; where only some have, they undo it. What
-is not in the state is owed to the data order by whoever computes the position: `heard` has, for each worker of the last
-period, the last of its steps that counts.
+is not in the state is owed to the data order by whoever computes the position: `merged_steps` has, for each worker of
+the last period, the last of its steps that counts.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from minga.errors import ProtocolError, RunError
-from minga.model.shard import Key
-from minga.model.update_log import Entry, Period
+from minga.strategies.parameter_server.shard import Key
+from minga.strategies.parameter_server.update_log import Entry, Period
 
-__all__ = ["Agreement", "Word", "agree"]
+__all__ = ["Agreement", "RankState", "agree"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word:
+class RankState:
     """What a rank tells all others about itself."""
 
     name: str
     """Id and incarnation."""
     server: bool = False
     """Whether it is there to serve, sooner or later."""
-    veteran: bool = False
+    survivor: bool = False
     """Whether it has trained with others before."""
-    over: bool = False
+    final: bool = False
     """Whether it has the final parameters."""
     applied: int = 0
     """The last of its steps that all servers have answered."""
-    acked: int = 0
+    acknowledged: int = 0
     """The number of that push; 0 if there was none."""
     step: int = 0
     order: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Word:
         try:
             return cls(**table)
         except TypeError as error:
-            raise ProtocolError(f"a rank told something that can't be understood: {error}") from None
+            raise ProtocolError(f"a rank sent a malformed state: {error}") from None
 
     def entries(self) -> dict[str, dict[int, Entry]]:
         return {
@@ -68,7 +68,7 @@ class Agreement:
     """What all go on from."""
 
     period: Period
-    heard: list[int]
+    merged_steps: list[int]
     """For each worker of that period, the last of its steps that is in the state."""
     common: dict[str, list[list[int]]]
     """What is in all shards."""
@@ -80,23 +80,23 @@ class Agreement:
     """The rank of the worker whose parameters such servers go on from."""
 
 
-def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
+def agree(words: Sequence[RankState], *, lockstep: bool) -> Agreement:
     """The same on every rank; `lockstep`: all workers are in the same step. There is a server among them."""
-    acked = {word.name: word.acked for word in words if word.veteran and not word.server}
+    acknowledged = {word.name: word.acknowledged for word in words if word.survivor and not word.server}
     books = {
         rank: word.entries()
         for rank, word in enumerate(words)
-        if word.server and word.truth and not _stale(word, acked)
+        if word.server and word.truth and not _stale(word, acknowledged)
     }
     lost = [rank for rank, word in enumerate(words) if word.server and rank not in books]
-    veterans = [rank for rank, word in enumerate(words) if word.veteran and not word.server]
-    source = max(veterans, key=lambda rank: (words[rank].applied, -rank), default=None)
+    survivors = [rank for rank, word in enumerate(words) if word.survivor and not word.server]
+    source = max(survivors, key=lambda rank: (words[rank].applied, -rank), default=None)
     if lost and source is None:
         raise RunError(
             f"{words[lost[0]].name.partition(' ')[0]} has lost its part of the parameters, and no worker is left that "
             "has a copy; go on from the last checkpoint with: minga train --resume RUN"
         )
-    known = [Period.from_dict(words[rank].period) for rank in (books or veterans) if words[rank].period is not None]
+    known = [Period.from_dict(words[rank].period) for rank in (books or survivors) if words[rank].period is not None]
     period = max(known, key=lambda each: each.number)
     if not books:
         return _from_workers(words, period, lost, source, lockstep=lockstep)
@@ -108,42 +108,44 @@ def agree(words: Sequence[Word], *, lockstep: bool) -> Agreement:
         entries = next(iter(books.values())).get(member, {})
         if lost:
             # The parameters that lost servers go on from have what their source was answered with, and no more: in
-            # step, everybody's push of its last step, whether that one has heard of it or not.
+            # step, everybody's push of its last step, whether that one knows of it or not.
             if lockstep:
                 shared = {number for number in shared if entries[number].step <= furthest}
             else:
-                shared = {number for number in shared if number <= acked.get(member, number)}
+                shared = {number for number in shared if number <= acknowledged.get(member, number)}
         last = max(shared, default=0)
         common[member] = [list(entries[number]) for number in sorted(shared)]
         for rank, book in books.items():
             undone[rank] |= {(member, number) for number in book.get(member, ()) if number > last}
-    heard = [_last_step(common.get(name, ()), period) for name in period.workers]
-    return Agreement(period, heard, common, undone, lost, source)
+    merged_steps = [_last_step(common.get(name, ()), period) for name in period.workers]
+    return Agreement(period, merged_steps, common, undone, lost, source)
 
 
-def _stale(word: Word, acked: dict[str, int]) -> bool:
+def _stale(word: RankState, acknowledged: dict[str, int]) -> bool:
     """Whether a server lacks what workers know it has applied: a disk has lost the end of its log."""
     entries = word.entries()
-    return any(number > max(entries.get(name, ()), default=0) for name, number in acked.items())
+    return any(number > max(entries.get(name, ()), default=0) for name, number in acknowledged.items())
 
 
 def _from_workers(
-    words: Sequence[Word], period: Period, lost: list[int], source: int | None, *, lockstep: bool
+    words: Sequence[RankState], period: Period, lost: list[int], source: int | None, *, lockstep: bool
 ) -> Agreement:
     """No server has anything: workers know of their own steps, and of others that they are about as far."""
-    known = {word.name: word for word in words if word.veteran and not word.server}
+    known = {word.name: word for word in words if word.survivor and not word.server}
     if lockstep:
         # Who has got an answer has everybody's step in it, also that of a worker which was not answered any more.
         assert source is not None
         furthest = words[source].applied
-        heard = [furthest] * len(period.workers)
-        pushes = {name: word.acked + furthest - word.applied for name, word in known.items()}
+        merged_steps = [furthest] * len(period.workers)
+        pushes = {name: word.acknowledged + furthest - word.applied for name, word in known.items()}
         common = {name: [[number, period.number, furthest]] for name, number in pushes.items() if number}
-        return Agreement(period, heard, common, {}, lost, source)
+        return Agreement(period, merged_steps, common, {}, lost, source)
     least = min(word.applied for word in known.values())
-    heard = [known[name].applied if name in known else least for name in period.workers]
-    common = {name: [[word.acked, period.number, word.applied]] for name, word in known.items() if word.acked}
-    return Agreement(period, heard, common, {}, lost, source)
+    merged_steps = [known[name].applied if name in known else least for name in period.workers]
+    common = {
+        name: [[word.acknowledged, period.number, word.applied]] for name, word in known.items() if word.acknowledged
+    }
+    return Agreement(period, merged_steps, common, {}, lost, source)
 
 
 def _last_step(entries: Sequence[Sequence[int]], period: Period) -> int:

@@ -1,4 +1,4 @@
-"""Ranks form anew around servers: all tell what they have, servers come to one point, workers take it from them.
+"""Recovery around servers: all say what they have, servers come to one point, workers take it from them.
 
     outcome = meet(trainee, strategy, comm)
     outcome.step                                     # all are there; otherwise `outcome.leader` has what counts
@@ -20,15 +20,17 @@ from torch import Tensor
 from minga.comm.transport import Transport
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
-from minga.model.update_log import Book
 from minga.strategies.base import Strategy
-from minga.strategies.parameter_server.agreement import Agreement, Word, agree
+from minga.strategies.capabilities import go_on_with
+from minga.strategies.parameter_server.agreement import Agreement, RankState, agree
+from minga.strategies.parameter_server.state import ServerState, parts_of_servers
+from minga.strategies.parameter_server.update_log import Book
 from minga.training.train_state import TrainState
 
-__all__ = ["Outcome", "meet", "share_words"]
+__all__ = ["Outcome", "meet", "share_texts"]
 
 _LOG = logging.getLogger("minga.strategies.parameter_server")
-_LONGEST_WORD = 64 << 20
+_LONGEST_TEXT = 64 << 20
 # A server reads its snapshot and applies its log again while the others wait.
 _PATIENCE = 10.0
 
@@ -47,84 +49,86 @@ class Outcome:
 
 def meet(trainee: TrainState, strategy: Strategy, comm: Transport) -> Outcome:
     """On all ranks: bring them to one point, if servers have the parameters."""
-    texts = share_words(comm, json.dumps(_word(trainee, strategy, comm)))
+    texts = share_texts(comm, json.dumps(_own_state(trainee, strategy, comm)))
     words = [_understood(rank, text) for rank, text in enumerate(texts)]
-    replica = trainee.replica
-    replica.periods = max([replica.periods, *(int(word.period["number"]) for word in words if word.period)])
-    done = [rank for rank, word in enumerate(words) if word.over]
+    replica, state = trainee.replica, ServerState.of(trainee.replica)
+    state.periods = max([state.periods, *(int(word.period["number"]) for word in words if word.period)])
+    done = [rank for rank, word in enumerate(words) if word.final]
     if done:
         return _take_final(trainee, comm, words, done[0])
     held = [word.truth for word in words if word.server]
-    if strategy.changes_trainers and not (held and all(held)) and not any(word.acked for word in words):
+    if strategy.traits.changes_roles and not (held and all(held)) and not any(word.acknowledged for word in words):
         # There are no servers yet, or some have become servers and some have not. Nobody has got an answer from all of
         # them, so nothing counts that came after. Workers may have got one from some; who was to serve has none.
-        replica.served = None
-        replica.ledger.reset()
+        state.shard = None
+        state.log.reset()
         if not any(held):
             return Outcome()
-        clean = [rank for rank, word in enumerate(words) if word.server and word.veteran]
+        clean = [rank for rank, word in enumerate(words) if word.server and word.survivor]
         return Outcome(
             leader=max(clean, key=lambda rank: (words[rank].truth, words[rank].applied, -rank), default=None)
         )
-    if not any(word.truth or (word.veteran and not word.server) for word in words):
+    if not any(word.truth or (word.survivor and not word.server) for word in words):
         return Outcome(fresh=True)
-    agreement = agree(words, lockstep=strategy.servers_in_step)
+    agreement = agree(words, lockstep=strategy.traits.servers_in_lockstep)
     _bring_servers_together(trainee, strategy, comm, agreement)
     _take_position(trainee, strategy, agreement)
     return Outcome(step=replica.step)
 
 
-def _word(trainee: TrainState, strategy: Strategy, comm: Transport) -> dict[str, object]:
-    replica = trainee.replica
-    ledger, veteran = replica.ledger, trainee.beginning is not None
+def _own_state(trainee: TrainState, strategy: Strategy, comm: Transport) -> dict[str, object]:
+    replica, state = trainee.replica, ServerState.of(trainee.replica)
+    log, survivor = state.log, trainee.beginning is not None
     server = comm.rank >= comm.size - _servers(trainee, strategy)
-    if server and replica.served is None and ledger.holds and not replica.over:
-        shard = replica.shard(_part(trainee, strategy, comm.rank, comm))
-        if not ledger.restore(shard):
-            replica.served = None
-    truth = server and replica.served is not None and ledger.period is not None
-    period = ledger.period if truth else replica.period if veteran else None
-    return Word(
-        name=replica.name_of(comm.rank),
+    if server and state.shard is None and log.holds and not state.final:
+        shard = state.make_shard(replica, _part(trainee, strategy, comm.rank, comm))
+        if not log.restore(shard):
+            state.shard = None
+    truth = server and state.shard is not None and log.period is not None
+    period = log.period if truth else state.period if survivor else None
+    return RankState(
+        name=state.name_of(comm.rank),
         server=server,
-        veteran=veteran,
-        over=replica.over and not server,
-        applied=replica.applied,
-        acked=replica.acked,
+        survivor=survivor,
+        final=state.final and not server,
+        applied=replica.progress.last_applied_step,
+        acknowledged=state.acknowledged,
         step=replica.step,
         order=trainee.order.position(),
         period=None if period is None else period.to_dict(),
         truth=truth,
-        book=ledger.book.to_dict() if truth else {},
+        book=log.book.to_dict() if truth else {},
     ).to_dict()
 
 
 def _servers(trainee: TrainState, strategy: Strategy) -> int:
-    here = trainee.replica.servers
-    return strategy.server_ranks if here is None else here
+    here = ServerState.of(trainee.replica).servers
+    return strategy.traits.servers if here is None else here
 
 
 def _part(trainee: TrainState, strategy: Strategy, rank: int, comm: Transport) -> slice:
-    return trainee.replica.shards(strategy.server_ranks)[rank - (comm.size - strategy.server_ranks)]
+    servers = strategy.traits.servers
+    return parts_of_servers(trainee.replica, servers)[rank - (comm.size - servers)]
 
 
-def _take_final(trainee: TrainState, comm: Transport, words: Sequence[Word], source: int) -> Outcome:
+def _take_final(trainee: TrainState, comm: Transport, words: Sequence[RankState], source: int) -> Outcome:
     """The training is over for one, so it is for all; servers may have left already."""
     replica, word = trainee.replica, words[source]
     hand_out(comm, replica.parameters, source)
     trainee.order.go_to(word.order)
-    replica.step = replica.applied = word.step
+    replica.step = replica.progress.last_applied_step = word.step
     replica.state.clear()
-    replica.over = True
+    ServerState.of(replica).final = True
     return Outcome(step=replica.step)
 
 
 def _bring_servers_together(trainee: TrainState, strategy: Strategy, comm: Transport, agreement: Agreement) -> None:
     replica, rank = trainee.replica, comm.rank
+    state = ServerState.of(replica)
     undone = agreement.undone.get(rank)
     if undone:
-        assert replica.served is not None
-        if replica.ledger.undo(replica.served, undone):
+        assert state.shard is not None
+        if state.log.undo(state.shard, undone):
             _LOG.info("server %d has undone %d pushes that other servers do not have", rank, len(undone))
         else:
             _LOG.warning(
@@ -133,14 +137,14 @@ def _bring_servers_together(trainee: TrainState, strategy: Strategy, comm: Trans
                 rank,
                 len(undone),
             )
-    for server in range(comm.size - strategy.server_ranks, comm.size):
+    for server in range(comm.size - strategy.traits.servers, comm.size):
         part = _part(trainee, strategy, server, comm)
         if server in agreement.lost:
             assert agreement.source is not None
             _rescue(trainee, comm, agreement, server, part)
         if rank == server:
-            assert replica.served is not None
-            replica.parameters[part].copy_(replica.served.parameters)
+            assert state.shard is not None
+            replica.parameters[part].copy_(state.shard.parameters)
         hand_out(comm, replica.parameters[part], server)
 
 
@@ -152,13 +156,13 @@ def _rescue(trainee: TrainState, comm: Transport, agreement: Agreement, server: 
         comm.isend(replica.parameters[part], server).wait(_PATIENCE)
     elif comm.rank == server:
         comm.receive(replica.parameters[part], source, patience=_PATIENCE)
-        ledger = replica.ledger
-        ledger.reset()
-        replica.served = None
-        pieces = list(ledger.rescue())
-        shard = replica.shard(part)
+        state = ServerState.of(replica)
+        state.log.reset()
+        state.shard = None
+        pieces = list(state.log.rescue())
+        shard = state.make_shard(replica, part)
         shard.go_to(replica.parameters[part], pieces)
-        ledger.book = Book.from_dict(agreement.common)
+        state.log.book = Book.from_dict(agreement.common)
         if any(agreement.common.values()):
             _LOG.warning(
                 "server %d has lost its part of the parameters, on disk too. It goes on from what rank %d had pulled "
@@ -172,26 +176,26 @@ def _rescue(trainee: TrainState, comm: Transport, agreement: Agreement, server: 
 def _take_position(trainee: TrainState, strategy: Strategy, agreement: Agreement) -> None:
     """After the last step that anybody's samples are in the state from; what is not in it comes next."""
     replica, period = trainee.replica, agreement.period
-    last = max([period.step, *agreement.heard])
+    last = max([period.step, *agreement.merged_steps])
     order = trainee.order.copy()
     try:
         order.go_to(period.order)
     except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"a server told a position in the data that can't be: {error}") from None
+        raise ProtocolError(f"a server sent a malformed position in the data: {error}") from None
     owed = left_out(
         order,
         workers=len(period.workers),
         batch=trainee.batch,
         total=trainee.total_batch,
         steps=range(period.step + 1, last + 1),
-        included=agreement.heard,
+        included=agreement.merged_steps,
     )
     order.owed = owed + order.owed
     trainee.order.go_to(order.position())
-    replica.step = replica.applied = last
+    replica.step = replica.progress.last_applied_step = last
     replica.state.clear()
-    replica.heard = None
-    strategy.carry(replica, period.carried)
+    replica.progress.begin(last, 1)
+    go_on_with(strategy, replica, period.agreed_facts)
 
 
 def hand_out(comm: Transport, vector: Tensor, source: int) -> None:
@@ -203,7 +207,7 @@ def hand_out(comm: Transport, vector: Tensor, source: int) -> None:
         comm.receive(vector, source, patience=_PATIENCE)
 
 
-def share_words(comm: Transport, text: str) -> list[str]:
+def share_texts(comm: Transport, text: str) -> list[str]:
     """What each rank has to say, in the order of ranks, known to all."""
     content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
     lengths = [torch.empty(1, dtype=torch.int64) for _ in range(comm.size)]
@@ -211,8 +215,8 @@ def share_words(comm: Transport, text: str) -> list[str]:
     comm.all_gather(lengths)
     sizes = [int(length) for length in lengths]
     for rank, size in enumerate(sizes):
-        if not 0 < size <= _LONGEST_WORD:
-            what = f"wants to send {size:,} bytes; at most {_LONGEST_WORD:,} are expected"
+        if not 0 < size <= _LONGEST_TEXT:
+            what = f"wants to send {size:,} bytes; at most {_LONGEST_TEXT:,} are expected"
             raise PeerWrong(f"rank {rank} {what}", rank=rank)
     words = [torch.empty(size, dtype=torch.uint8) for size in sizes]
     words[comm.rank] = content
@@ -224,8 +228,8 @@ def share_words(comm: Transport, text: str) -> list[str]:
     return [word.numpy().tobytes().decode(errors="replace") for word in words]
 
 
-def _understood(rank: int, text: str) -> Word:
+def _understood(rank: int, text: str) -> RankState:
     try:
-        return Word.from_dict(json.loads(text))
+        return RankState.from_dict(json.loads(text))
     except (ValueError, ProtocolError) as error:
-        raise PeerWrong(f"rank {rank} sent what can't be: {error}", rank=rank) from None
+        raise PeerWrong(f"rank {rank} sent a malformed message: {error}", rank=rank) from None

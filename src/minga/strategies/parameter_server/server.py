@@ -16,18 +16,19 @@ from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
 from minga.errors import PeerTimeout
 from minga.model.replica import Replica
-from minga.model.shard import Push, Shard, Update
-from minga.model.update_log import Period
+from minga.strategies.parameter_server.shard import Push, Shard, Update
+from minga.strategies.parameter_server.state import ServerState
+from minga.strategies.parameter_server.update_log import Period
 
 if TYPE_CHECKING:
     from minga.strategies.parameter_server.strategy import ParameterServer
 
-__all__ = ["Served", "Server"]
+__all__ = ["Served", "Server", "ServerMemory"]
 
 HEADER, GRADIENTS, PARAMETERS = 1, 2, 3
 """Tags of messages."""
 PUSH, FINISH, SAVE, LEAVE, DONE = 0.0, 1.0, 2.0, 3.0, 4.0
-"""What a header is about, its first number. The second is a share or a moment, the third the number of the push."""
+"""What a header is about, its first value. The second is a share or a checkpoint's number, the third the push's."""
 KEY = "server"
 # Servers hear nothing while workers test the model, and a fast worker waits at the end for the slowest one.
 PATIENCE = 30.0
@@ -45,24 +46,34 @@ class Served:
     """What each worker has of the parameters, where they are sent as differences."""
 
 
+@dataclass
+class ServerMemory:
+    """In `replica.state`."""
+
+    served: Served | None = None
+    """Of a rank that serves, at the last checkpoint."""
+
+
 class Server:
     """One server among the same workers: its shard, and what it knows of each of them."""
 
     def __init__(self, strategy: ParameterServer, replica: Replica, comm: Transport, part: slice) -> None:
         shapes = tuple(replica.layout.shapes(part.start, part.stop))
         # What a server has applied among other workers before is the truth.
-        kept = replica.served if replica.served is not None and replica.served.part == part else None
-        shard: Shard = kept if kept is not None else replica.shard(part)
-        before: Served | None = replica.state.get(KEY)
+        state = ServerState.of(replica)
+        kept = state.shard if state.shard is not None and state.shard.part == part else None
+        shard: Shard = kept if kept is not None else state.make_shard(replica, part)
+        before: Served | None = replica.state[KEY].served if KEY in replica.state else None
+        self._state = state
         self._replica = replica
         self._strategy = strategy
         self._codec: Codec = strategy.codec
         self._shard = shard
-        self._ledger = replica.ledger
+        self._log = state.log
         self._comm = comm
         self._workers = comm.size - strategy.servers
-        self._names = [replica.name_of(worker) for worker in range(self._workers)]
-        self._period = replica.period or Period(1, replica.step, {}, tuple(self._names))
+        self._names = [state.name_of(worker) for worker in range(self._workers)]
+        self._period = state.period or Period(1, replica.step, {}, tuple(self._names))
         self._header = torch.empty(3 + len(shard.learning_rates), dtype=torch.float64)
         # Which of a worker's streams doesn't matter for decoding: only the shapes do.
         self._streams = [Stream(shapes, seed=worker, rank=comm.rank) for worker in range(self._workers)]
@@ -80,8 +91,8 @@ class Server:
         self._clock = [0] * self._workers
         """Steps that each worker has pushed."""
         if before is not None:
-            self._ledger.version = before.version
-        self._seen = [self._ledger.version] * self._workers
+            self._log.version = before.version
+        self._seen = [self._log.version] * self._workers
         """The version that each worker computes with."""
         self._arrived: dict[int, Push] = {}
         """Workers whose gradient is not applied yet, and what it counts."""
@@ -90,14 +101,14 @@ class Server:
         self._leaving: set[int] = set()
         """Workers that were asked to stop, and have."""
         self._asked: dict[int, set[int]] = {}
-        """Workers that want a checkpoint of a moment."""
+        """Workers that want a checkpoint, by its number."""
         self.staleness: Counter[int] = Counter()
         """How many steps a worker was ahead of the slowest when it got its parameters."""
         self.updates_behind: Counter[int] = Counter()
         """How many updates lay between the parameters that a gradient was computed with and its own update."""
 
     def run(self) -> None:
-        self._ledger.begin(self._shard, self._period)
+        self._log.begin(self._shard, self._period)
         for worker in range(self._workers):
             self._expect(worker)
         while len(self._finished) < self._workers:
@@ -125,31 +136,32 @@ class Server:
     def _take_in(self, worker: int) -> bool:
         """What a worker has pushed; False if it is here already."""
         self._coming.pop(worker).wait()
-        fill, number, *self._shard.learning_rates = self._header[1:].tolist()
+        fraction, number, *self._shard.learning_rates = self._header[1:].tolist()
         name = self._names[worker]
-        if number <= self._ledger.book.last(name):
+        if number <= self._log.book.last(name):
             self._replica.notes["refused"] = self._replica.notes.get("refused", 0) + 1
             self._expect(worker)
             self._send_parameters(worker)
             return False
         self._clock[worker] += 1
-        behind = self._ledger.version - self._seen[worker]
+        behind = self._log.version - self._seen[worker]
         self.updates_behind[behind] += 1
         step = self._period.step + self._clock[worker]
-        self._arrived[worker] = Push(name, int(number), step, self._share(behind, fill))
+        self._arrived[worker] = Push(name, int(number), step, self._share(behind, fraction))
         self._waiting.add(worker)
         return True
 
-    def _save(self, worker: int, moment: int, *, leaving: bool) -> None:
+    def _save(self, worker: int, checkpoint: int, *, leaving: bool) -> None:
         """Keep this server's part once all workers have asked for it, if they still do."""
-        asked = self._asked.setdefault(moment, set())
+        asked = self._asked.setdefault(checkpoint, set())
         asked.add(worker)
         if asked | self._finished < set(range(self._workers)):
             return
-        self._asked = {other: workers for other, workers in self._asked.items() if other > moment}
+        self._asked = {other: workers for other, workers in self._asked.items() if other > checkpoint}
         streams = self._streams if self._known else []
-        self._replica.state[KEY] = Served(self._ledger.version, streams, [copy.known for copy in self._known])
-        self._replica.save(moment, leaving)
+        served = Served(self._log.version, streams, [copy.known for copy in self._known])
+        self._replica.state[KEY] = ServerMemory(served)
+        self._state.save(checkpoint, leaving)
 
     def _expect(self, worker: int) -> None:
         # Posted before the worker pushes, so that its gradient travels at once.
@@ -176,10 +188,10 @@ class Server:
         for worker in ready:
             self._waiting.remove(worker)
             self.staleness[self._clock[worker] - slowest] += 1
-            self._seen[worker] = self._ledger.version
+            self._seen[worker] = self._log.version
             self._expect(worker)
             self._send_parameters(worker)
-        self._ledger.tidy_up(self._shard)
+        self._log.tidy_up(self._shard)
 
     def _apply(self) -> None:
         """One update from all gradients that have arrived, added in the order of ranks."""
@@ -193,9 +205,9 @@ class Server:
         gradients, together = self._decode(counted, arrived, in_step)
         update = Update(tuple(arrived.values()), tuple(self._shard.learning_rates), gradients, together)
         # What a worker hears of is in the log: a server that is killed loses nothing that anybody knows of.
-        self._ledger.append(self._shard, update)
+        self._log.append(self._shard, update)
         if self._shard.apply(update):
-            self._ledger.applied()
+            self._log.applied()
 
     def _decode(self, counted: list[int], pushes: dict[int, Push], in_step: bool) -> tuple[tuple[Tensor, ...], bool]:
         """The gradients of these workers, each for itself, or (in step, or of one alone) together."""
@@ -218,19 +230,19 @@ class Server:
             mean.add_(part, alpha=pushes[worker].share / total)
         return (mean,), True
 
-    def _share(self, behind: int, fill: float) -> float:
+    def _share(self, behind: int, fraction: float) -> float:
         """What one gradient counts: 1/N where all N come together, and less for fewer samples than usual."""
-        if math.isnan(fill):
-            return fill
+        if math.isnan(fraction):
+            return fraction
         if self._strategy.bound == 0:
             return 1 / self._workers
         match self._strategy.damping:
             case "none":
-                return fill
+                return fraction
             case "workers":
-                return fill / self._workers
+                return fraction / self._workers
             case "inverse":
-                return fill / max(self._workers, 1 + behind)
+                return fraction / max(self._workers, 1 + behind)
 
     def _send_parameters(self, worker: int, *, as_they_are: bool = False) -> None:
         previous = self._replies.pop(worker, None)

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from minga.base.config import FieldError
+from minga.codecs.plain import Plain
 from minga.codecs.reference_copy import ReferenceCopy
 from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy
+from minga.strategies.base import Strategy, Traits
+from minga.strategies.capabilities import Checkpointed, Serving
 from minga.strategies.parameter_server.server import (
     DONE,
     FINISH,
@@ -26,15 +28,16 @@ from minga.strategies.parameter_server.server import (
     PATIENCE,
     PUSH,
     SAVE,
-    Served,
     Server,
+    ServerMemory,
 )
+from minga.strategies.parameter_server.state import ServerState, parts_of_servers
 
-__all__ = ["ParameterServer", "Served"]
+__all__ = ["ParameterServer"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterServer(Strategy):
+class ParameterServer(Strategy, Serving, Checkpointed):
     """Servers hold the parameters; workers push gradients and pull parameters (Li et al., OSDI 2014).
 
     Each server holds one slice of the flat vector and the optimizer's state for it. One rule covers the modes: a
@@ -74,20 +77,21 @@ class ParameterServer(Strategy):
         if self.staleness is not None and self.staleness < 0:
             raise FieldError(("staleness",), f"should be 0 or more, not {self.staleness}")
 
-    def check_nodes(self, nodes: int) -> None:
-        if self.placement == "beside" and self.servers > nodes:
-            raise FieldError(
-                ("strategy", "servers"),
-                f"{self.servers} servers can't live beside {nodes} workers; at most {nodes}",
-            )
-
     @property
-    def server_ranks(self) -> int:
-        return self.servers
-
-    @property
-    def servers_beside_workers(self) -> bool:
-        return self.placement == "beside"
+    def traits(self) -> Traits:
+        together, beside = self.bound == 0, self.placement == "beside"
+        return Traits(
+            lockstep=together,
+            replicas_differ=False,
+            averages_gradients=together,
+            exact=together and isinstance(self.codec, Plain),
+            partners="servers",
+            servers=self.servers,
+            servers_beside_workers=beside,
+            servers_in_lockstep=together,
+            fewest_nodes=self.servers if beside else 1,
+            epochs_factor=lambda nodes: 1.0 + 0.01 * min(self.bound, nodes),
+        )
 
     @property
     def bound(self) -> float:
@@ -96,76 +100,73 @@ class ParameterServer(Strategy):
             return 3 if self.staleness is None else self.staleness
         return 0 if self.mode == "sync" else math.inf
 
-    def averages_gradients(self, replica: Replica) -> bool:
-        return self.bound == 0
-
-    def lockstep(self, replica: Replica) -> bool:
-        return self.bound == 0
-
-    @property
-    def servers_in_step(self) -> bool:
-        return self.bound == 0
-
     def trainers(self, replica: Replica, comm: Transport) -> int:
+        state = ServerState.of(replica)
         # At the very end, servers leave before the workers do.
-        here = replica.servers if replica.over and replica.servers is not None else self.servers
-        return comm.size - here
+        return comm.size - (state.servers if state.final and state.servers is not None else self.servers)
 
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
+        replica.state.setdefault(KEY, ServerMemory())
         if self.codec.corrects_momentum:
             # Servers too: their optimizer is a copy of this one.
             momentum = replica.hand_over_momentum()
-            for server, part in enumerate(replica.shards(self.servers)):
+            for server, part in enumerate(parts_of_servers(replica, self.servers)):
                 self._push_stream(replica, server, part).momentum = momentum
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        if self.bound == 0 and replica.weight != 1.0:
-            replica.gradients.mul_(replica.weight)
-        replica.skipped = replica.bad is not None
-        replica.pushes += 1
+        info, state = replica.info, ServerState.of(replica)
+        if self.bound == 0 and info.weight != 1.0:
+            replica.gradients.mul_(info.weight)
+        info.skipped = info.non_finite is not None
+        state.pushes += 1
         self._pull(self._push(replica, comm, PUSH), PUSH)
-        replica.acked, replica.applied = replica.pushes, replica.step
+        state.acknowledged, replica.progress.last_applied_step = state.pushes, replica.step
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Everybody takes the servers' parameters as they are, once the last worker is done."""
-        if replica.over:
+        state = ServerState.of(replica)
+        if state.final:
             return
         self._pull(self._push(replica, comm, FINISH), FINISH)
-        replica.over = True
+        state.final = True
         # A server leaves when nobody needs it any more: had one gone earlier, a worker might still have to ask it.
         header = self._header(replica, DONE)
         for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
             pending.wait(PATIENCE)
 
     def _push_stream(self, replica: Replica, server: int, part: slice) -> Stream:
-        return self.stream(replica, f"gradients for server {server}", part)
+        return replica.stream(f"gradients for server {server}", part)
 
     def _ranks(self, comm: Transport) -> range:
         """Of the servers."""
         return range(comm.size - self.servers, comm.size)
 
     def _header(self, replica: Replica, kind: float, value: float = 0.0) -> Tensor:
-        return torch.tensor([kind, value, replica.pushes, *replica.learning_rates], dtype=torch.float64)
+        return torch.tensor([kind, value, ServerState.of(replica).pushes, *replica.learning_rates], dtype=torch.float64)
 
     def _push(
         self, replica: Replica, comm: Transport, kind: float
     ) -> list[tuple[Pending, Tensor, ReferenceCopy | None]]:
         """Send gradients to all servers; where their answers will be."""
         # A server that is told of a share that is no number leaves these gradients out; in step, everybody's.
-        bad = kind == PUSH and replica.bad is not None
-        header = self._header(replica, kind, math.nan if bad else replica.fill)
+        non_finite = kind == PUSH and replica.info.non_finite is not None
+        header = self._header(replica, kind, math.nan if non_finite else replica.info.batch_fraction)
         differences = self.codec.changes_form and kind == PUSH
         arrivals: list[tuple[Pending, Tensor, ReferenceCopy | None]] = []
         sends: list[Pending] = []
-        for server, (rank, part) in enumerate(zip(self._ranks(comm), replica.shards(self.servers), strict=True)):
+        for server, (rank, part) in enumerate(
+            zip(self._ranks(comm), parts_of_servers(replica, self.servers), strict=True)
+        ):
             stream, into = self._push_stream(replica, server, part), replica.parameters[part]
             copy = ReferenceCopy(into, self.codec, stream) if differences else None
             landing = into if copy is None else copy.landing()
             arrivals.append((comm.ireceive(landing, rank, PARAMETERS), landing, copy))
             if kind == PUSH:
                 own = replica.gradients[part]
-                gradients = self.codec.encoded_like(own, stream).zero_() if bad else self.codec.encode(own, stream)
+                gradients = (
+                    self.codec.encoded_like(own, stream).zero_() if non_finite else self.codec.encode(own, stream)
+                )
                 sends.append(comm.isend(gradients, rank, GRADIENTS))
             # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
             # while another worker's is complete.
@@ -181,10 +182,10 @@ class ParameterServer(Strategy):
             if copy is not None:
                 copy.apply(landing)
 
-    def announce(self, replica: Replica, comm: Transport, moment: int, *, leaving: bool) -> None:
+    def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
         """Servers keep their part once all workers have asked for it; in step, that is the same moment for all."""
         kind = LEAVE if leaving else SAVE
-        header = self._header(replica, kind, moment)
+        header = self._header(replica, kind, number)
         for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
             pending.wait(PATIENCE)
 
@@ -192,19 +193,20 @@ class ParameterServer(Strategy):
         """Where workers and servers kept their parts at moments of their own, the servers' is the truth."""
         if self.bound == 0:
             return
-        for server, part in enumerate(replica.shards(self.servers)):
+        for server, part in enumerate(parts_of_servers(replica, self.servers)):
             broadcast_from(comm, replica.parameters[part], comm.size - self.servers + server)
-        replica.state.pop(KEY, None)  # what a worker knew was of another moment
+        replica.state[KEY] = ServerMemory()  # what a worker knew was of another moment
 
     def serve(self, replica: Replica, comm: Transport) -> None:
-        if replica.over:
+        state = ServerState.of(replica)
+        if state.final:
             return
-        part = replica.shards(self.servers)[self._ranks(comm).index(comm.rank)]
+        part = parts_of_servers(replica, self.servers)[self._ranks(comm).index(comm.rank)]
         server = Server(self, replica, comm, part)
         server.run()
         replica.notes["staleness"] = dict(sorted(server.staleness.items()))
         replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
-        if costs := replica.ledger.costs():
+        if costs := state.log.costs():
             replica.notes["server_log"] = costs
 
 

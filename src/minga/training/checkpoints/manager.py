@@ -25,6 +25,8 @@ from minga.measure.events import Checkpointed, CheckpointFailed
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
+from minga.strategies.capabilities import active, announce_checkpoint, pause, resume, trainers
+from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import checkpoint_name, remove_leftovers
 from minga.training.checkpoints.resume import Resumption, load_own, load_shared
 from minga.training.checkpoints.schedule import Moments, Verdict
@@ -123,7 +125,7 @@ class CheckpointManager(Keeper):
         self._strategy = strategy
         self._comm = comm
         self._journal = journal
-        self._trainee.replica.save = self._save_as_server
+        ServerState.of(self._trainee.replica).save = self._save_as_server
         self._moments = Moments(self._settings)  # what ranks have told each other is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
@@ -155,7 +157,7 @@ class CheckpointManager(Keeper):
         if self._resumption is None or not self._one_part:
             return False
         put_back(load_shared(self._resumption.checkpoint), self._trainee, strategy, shared_only=True)
-        self._trainee.replica.applied = self._trainee.replica.step
+        self._trainee.replica.progress.last_applied_step = self._trainee.replica.step
         return True
 
     def before_start(self) -> None:
@@ -178,7 +180,7 @@ class CheckpointManager(Keeper):
         if resumption is not None and resumption.fits(self._strategy, self._comm):
             state = load_own(resumption.checkpoint, self._comm.rank)
             put_back(state, self._trainee, self._strategy)
-            self._strategy.resume(self._trainee.replica, self._comm)
+            resume(self._strategy, self._trainee.replica, self._comm)
             self._best = state.facts.get("best")
             self._journal.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
 
@@ -193,10 +195,10 @@ class CheckpointManager(Keeper):
                 self._submit(untried)
         if good:
             self._before_bad = None
-        trainers, lockstep = strategy.trainers(replica, comm), strategy.lockstep(replica)
-        if comm.rank >= trainers:
+        ranks, lockstep = trainers(strategy, replica, comm), active(strategy, replica).traits.lockstep
+        if comm.rank >= ranks:
             return  # from now on it serves, and hears from those who train
-        together = comm.group(range(trainers) if lockstep else [comm.rank])
+        together = comm.group(range(ranks) if lockstep else [comm.rank])
         with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
             verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
             value = metrics.get(self._metric) if lockstep and self._settings.keep_best else None
@@ -218,7 +220,8 @@ class CheckpointManager(Keeper):
     def _remember_before_bad(self, lockstep: bool) -> None:
         """Where all ranks leave a bad step out, the state is still what the last good one has left."""
         strategy = self._strategy
-        if self._before_bad is None and lockstep and not strategy.replicas_differ and not strategy.server_ranks:
+        traits = strategy.traits
+        if self._before_bad is None and lockstep and not traits.replicas_differ and not traits.servers:
             self._before_bad = self._take(self._moment(lockstep), None, leaving=False)
 
     def _submit_before_bad(self) -> None:
@@ -237,16 +240,16 @@ class CheckpointManager(Keeper):
     def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
         strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
         began = comm.now()
-        strategy.pause(replica, comm)
-        name = checkpoint_name(moment, None if strategy.lockstep(replica) else self._session)
+        pause(strategy, replica, comm)
+        name = checkpoint_name(moment, None if active(strategy, replica).traits.lockstep else self._session)
         state: Snapshot | None = None
         try:
             if comm.rank == 0 or not self._one_part:
                 state = take(self._trainee, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._tell(name, error)
-        if replica.served is None:
-            strategy.announce(replica, comm, moment, leaving=leaving)
+        if ServerState.of(replica).shard is None:
+            announce_checkpoint(strategy, replica, comm, moment, leaving=leaving)
         if state is None:
             return None
         if self._one_part:

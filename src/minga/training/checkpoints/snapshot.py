@@ -24,6 +24,8 @@ from minga.model.keras_parts import is_seed
 from minga.model.memory import Memory, remember
 from minga.model.replica import Replica
 from minga.strategies.base import Strategy
+from minga.strategies.capabilities import contribution, memory_of, restore_memory, trainers
+from minga.strategies.parameter_server.state import ServerState, optimizer_state
 from minga.training.checkpoints.blob import parse, pieces_of
 from minga.training.checkpoints.optimizer_pieces import pieces_from, pieces_to
 from minga.training.train_state import TrainState
@@ -93,20 +95,20 @@ def layout_hash(replica: Replica) -> str:
 
 
 def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
-    """A copy of all that this rank would go on from; exchanges must have come to their end (`Strategy.pause`).
+    """A copy of all that this rank would go on from; exchanges must have come to their end (`capabilities.pause`).
 
     `shared_only`: without what its strategy remembers, for ranks that begin anew with it.
     """
     replica = trainee.replica
-    served = replica.served
+    served = ServerState.of(replica).shard
     tensors = {"parameters": replica.parameters if served is None else served.parameters}
     if served is None and not shared_only:
-        contribution = strategy.contribution(replica)
-        if contribution is not replica.parameters:
-            tensors["contribution"] = contribution
+        share = contribution(strategy, replica)
+        if share is not replica.parameters:
+            tensors["contribution"] = share
     tensors |= {_BUFFER + name: tensor for name, tensor in _untrained(replica).items()}
-    optimizer, of_optimizer = pieces_to(replica.optimizer_state())
-    memory = remember({}) if shared_only else strategy.memory(replica)
+    optimizer, of_optimizer = pieces_to(optimizer_state(replica))
+    memory = remember({}) if shared_only else memory_of(strategy, replica)
     tensors |= of_optimizer
     tensors |= {_MEMORY + name: tensor for name, tensor in memory.tensors.items()}
     tensors["random"] = torch.get_rng_state()
@@ -120,8 +122,8 @@ def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_onl
         "step": replica.step,
         "rank": comm.rank,
         "ranks": comm.size,
-        "trainers": comm.size if shared_only else strategy.trainers(replica, comm),
-        "replicas_differ": strategy.replicas_differ,
+        "trainers": comm.size if shared_only else trainers(strategy, replica, comm),
+        "replicas_differ": strategy.traits.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": trainee.order.position(),
         "data": trainee.known_data,
@@ -158,7 +160,7 @@ def put_back(state: Snapshot, trainee: TrainState, strategy: Strategy, *, shared
     for group, rate in zip(replica.optimizer.param_groups, facts["learning_rates"], strict=True):
         group["lr"] = float(rate)
     tensors = {k.removeprefix(_MEMORY): tensor for k, tensor in state.tensors.items() if k.startswith(_MEMORY)}
-    strategy.recall(replica, Memory(facts["memory"], tensors))
+    restore_memory(strategy, replica, Memory(facts["memory"], tensors))
     torch.set_rng_state(state.tensors["random"])
     if trainee.device.type == "cuda" and "random of the GPU" in state.tensors:
         torch.cuda.set_rng_state(state.tensors["random of the GPU"], trainee.device)

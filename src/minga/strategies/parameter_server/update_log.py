@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 from minga.errors import ProtocolError
-from minga.model.shard import Key, Shard, Update
 from minga.model.sliced_optimizer import Piece
+from minga.strategies.parameter_server.shard import Key, Shard, Update
 
 __all__ = ["Book", "Entry", "Period", "UpdateLog"]
 
@@ -38,7 +38,7 @@ class Period:
     """The position in the data where it begins."""
     workers: tuple[str, ...]
     """Id and incarnation of each, in the order of ranks."""
-    carried: dict[str, Any] = field(default_factory=dict)
+    agreed_facts: dict[str, Any] = field(default_factory=dict)
     """What the strategy's ranks have agreed on before."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,8 +48,8 @@ class Period:
     def from_dict(cls, table: Any) -> Self:
         try:
             workers = tuple(str(name) for name in table["workers"])
-            order, carried = dict(table["order"]), dict(table["carried"])
-            return cls(int(table["number"]), int(table["step"]), order, workers, carried)
+            order, agreed_facts = dict(table["order"]), dict(table["agreed_facts"])
+            return cls(int(table["number"]), int(table["step"]), order, workers, agreed_facts)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"this is no period of a training: {error!r}") from None
 
