@@ -21,6 +21,7 @@ from torch import nn
 from minga.model.replica import Replica
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.shard import Push, Shard, Update
+from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period, UpdateLog
 
 SIZES = {"10 K": (100, 100), "420 K": (600, 700), "4.2 M": (2048, 2048)}

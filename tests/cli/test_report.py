@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from made_runs import make_run, plausible_study
-
 from minga.cli.main import main
 
 

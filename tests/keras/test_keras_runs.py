@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from keras_problems import normalised
 
 import keras
 import minga.keras
+from keras_problems import normalised
 from minga.errors import ConfigError
 from minga.measure.events import read_events
 from minga.runs.directory import event_file, save_model

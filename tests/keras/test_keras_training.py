@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from keras_problems import LABELS, PICTURES, normalised, plain
 
 import keras
 import minga.keras
+from keras_problems import LABELS, PICTURES, normalised, plain
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.measure.recorder import Recorder
@@ -142,7 +142,11 @@ def test_one_rank_follows_a_schedule_as_fit_does() -> None:
 def test_statistics_are_agreed_on_and_seeds_are_not(strategy: str) -> None:
     data = (PICTURES, LABELS)
     workload = minga.keras.workload(lambda: normalised(dropout_seed=7), train=data, test=data)
-    ranks = [trainee for trainee in trained(experiment_of(strategy, 2, batch=8), workload) if trainee.replica.progress.last_applied_step]
+    ranks = [
+        trainee
+        for trainee in trained(experiment_of(strategy, 2, batch=8), workload)
+        if trainee.replica.progress.last_applied_step
+    ]
     first, second = untrained(ranks[0]), untrained(ranks[1])
     statistics = [name for name in first if not is_seed(name)]
     assert [name.rpartition("/")[2] for name in statistics] == ["moving_mean", "moving_variance"]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from keras_problems import LABELS, PICTURES, normalised, plain
 
 import keras
 import minga.keras
+from keras_problems import LABELS, PICTURES, normalised, plain
 from minga.errors import MingaError
 from minga.keras.optimizers import learning_rate_of, translate
 from minga.runs.workload import load_workload

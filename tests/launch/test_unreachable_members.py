@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from several_machines import Host, digests, events, step_of, until
 
 from minga.comm.tcp import DataListener
 from minga.errors import PeerTimeout, Refused
 from minga.membership.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
+from several_machines import Host, digests, events, step_of, until
 
 pytestmark = pytest.mark.chaos
 

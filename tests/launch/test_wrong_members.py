@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from several_machines import Host, digests, events, step_of, until
 from torch import nn
 
 from minga import Experiment, Training
@@ -22,6 +21,7 @@ from minga.strategies import AllReduce
 from minga.testing.problems import blobs, sgd_with_momentum
 from minga.training.checkpoints.snapshot import take
 from minga.training.train_state import build_train_state
+from several_machines import Host, digests, events, step_of, until
 
 pytestmark = pytest.mark.chaos
 

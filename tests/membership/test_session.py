@@ -16,7 +16,6 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from several_machines import Part
 
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import RankFailed, RunError
@@ -25,6 +24,7 @@ from minga.launch.listening import Listening
 from minga.measure.events import event_files, read_events
 from minga.report.dataset.sources import find_runs
 from minga.runs.experiment import Checkpoints
+from several_machines import Part
 
 pytestmark = pytest.mark.chaos
 

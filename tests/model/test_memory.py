@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from minga.base.spec import describe
 from minga.codecs import Half, Stream
 from minga.comm import Done
 from minga.errors import ProtocolError, UnsupportedError
@@ -32,11 +31,12 @@ class Wheel:
         self.hub = object()
 
 
-def there_and_back(value: Any, existing: Any = None, **kinds: type[Any]) -> Any:
+def there_and_back(value: Any, existing: Any = None) -> Any:
+    """`existing`: what says which classes and codecs may appear; by default the value itself."""
     memory = remember(value)
     tree = json.loads(json.dumps(memory.tree))  # it must be JSON, without numbers that JSON does not know
     assert "NaN" not in json.dumps(memory.tree)
-    return recall(Memory(tree, memory.tensors), existing, kinds, {describe(Half()): Half()})
+    return recall(Memory(tree, memory.tensors), value if existing is None else existing)
 
 
 def test_plain_values() -> None:
@@ -75,7 +75,7 @@ def test_random_numbers_go_on() -> None:
 def test_dataclasses_and_what_is_the_same_stays_one() -> None:
     stream = Stream(((2, 3),), residual=torch.ones(6))
     spring = Spring(torch.zeros(2), [1], stream)
-    back = there_and_back({"streams": {"main": stream}, "springs": [spring, spring]}, Spring=Spring, Stream=Stream)
+    back = there_and_back({"streams": {"main": stream}, "springs": [spring, spring]})
     assert back["springs"][0] is back["springs"][1]
     assert back["springs"][0].stream is back["streams"]["main"]
     assert back["streams"]["main"].shapes == ((2, 3),)
@@ -111,4 +111,26 @@ def test_what_can_not_be_kept_is_named_with_its_place() -> None:
 )
 def test_memories_that_make_no_sense_are_refused(tree: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        recall(Memory(tree, {}), None, {"Spring": Spring})
+        recall(Memory(tree, {}), {"spring": Spring(torch.zeros(1))})
+
+
+@dataclass
+class Mattress:
+    """Holds springs sooner or later."""
+
+    springs: list[Spring]
+    best: Spring | None = None
+
+
+def test_what_fields_are_declared_to_hold_may_come_into_being() -> None:
+    value = {"mattress": Mattress([Spring(torch.ones(2))], Spring(torch.zeros(1), [3]))}
+    back = there_and_back(value, {"mattress": Mattress([])})
+    assert back["mattress"].best.pulls == [3]
+    assert torch.equal(back["mattress"].springs[0].centre, torch.ones(2))
+
+
+def test_what_no_field_is_declared_to_hold_is_refused() -> None:
+    with pytest.raises(
+        ProtocolError, match=r"replica.state\['other'\] was a Spring, which this strategy does not know"
+    ):
+        there_and_back({"other": Spring(torch.ones(2))}, {"mattress": "something else"})

@@ -63,15 +63,15 @@ def test_too_many_in_a_row_are_the_end_on_the_rank_that_has_them() -> None:
     steps = NonFiniteSteps(3)
     told: dict[str, Any] = {"rank": 1, "rates": [0.5]}
     for step in (1, 2):
-        steps.stepped(step=step, bad=bad, skipped=True, **told)
-    steps.stepped(step=3, bad=None, skipped=False, **told)
+        steps.stepped(step=step, found=bad, skipped=True, **told)
+    steps.stepped(step=3, found=None, skipped=False, **told)
     for step in (4, 5):
-        steps.stepped(step=step, bad=bad, skipped=True, **told)
+        steps.stepped(step=step, found=bad, skipped=True, **told)
     with pytest.raises(DivergedError, match=r"nan in the gradient of layer on rank 1 at step 6.*rate \(now 0.5"):
-        steps.stepped(step=6, bad=bad, skipped=True, **told)
+        steps.stepped(step=6, found=bad, skipped=True, **told)
     others = NonFiniteSteps(1)
-    with pytest.raises(PeerLost, match="another rank's bad numbers"):
-        others.stepped(step=1, bad=None, skipped=True, **told)
+    with pytest.raises(PeerLost, match="another rank's non-finite values"):
+        others.stepped(step=1, found=None, skipped=True, **told)
 
 
 BAD_STEP, BAD_RANK = 5, 1

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from minga.model.layout import Layout
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import SlicedOptimizer, cut_evenly
+from minga.strategies.parameter_server.state import ServerState
 
 SHAPES = [(4, 3), (4,), (2, 4), (2,), (3, 2), (3,)]
 GROUPS = [0, 1, 0, 1, 1, 1]  # weights and biases apart, except for the last layer

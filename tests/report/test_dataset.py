@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-from made_runs import make_run, make_study
 
+from made_runs import make_run, make_study
 from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, Group, make_dataset
 from minga.report.dataset.links import links_of

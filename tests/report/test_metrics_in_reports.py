@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_runs import make_run
 from rich.console import Console
 
+from made_runs import make_run
 from minga.errors import UsageError
 from minga.report.comparison import comparison_table
 from minga.report.dataset.groups import Dataset, make_dataset

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_runs import make_run, make_study, plausible_study
 
+from made_runs import make_run, make_study, plausible_study
 from minga.errors import UsageError
 from minga.report.write import write_report
 

@@ -1,15 +1,16 @@
-"""Exchanging movements: nothing is lost, nothing counts twice, however late the mean arrives."""
+"""Exchanging deltas: nothing is lost, nothing counts twice, however late the mean arrives."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minga.codecs import Codec, Int8, Plain, PowerSGD, Stream, TopK
 from minga.comm.collectives import ring
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
+from minga.model.replica import Replica
 from minga.strategies.delta import Delta
 
 SHAPES = ((20, 30), (30,))
@@ -20,24 +21,31 @@ def noise(rank: int, number: int) -> Tensor:
     return torch.randn(LENGTH, generator=torch.Generator().manual_seed(100 * rank + number), dtype=torch.float64)
 
 
+def blank() -> Replica:
+    """Of zeros."""
+    model = nn.ParameterList([nn.Parameter(torch.zeros(LENGTH, dtype=torch.float64))])
+    return Replica(model, torch.optim.SGD(model.parameters(), lr=1.0))
+
+
 def wander(comm: Transport, codec: Codec, *, beside: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Five exchanges with steps between them and, if wanted, beside them: parameters, anchor, all own steps."""
-    parameters = torch.zeros(LENGTH, dtype=torch.float64)
-    movement = Delta.of(parameters, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
+    replica = blank()
+    parameters = replica.parameters
+    delta = Delta.of(replica, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
     own = torch.zeros_like(parameters)
     for number in range(10):
         step = noise(comm.rank, number)
         parameters += step
         own += step
         if number % 2 == 0:
-            movement.begin(parameters, comm, ring, codec)
+            delta.begin(replica, comm, ring, codec)
             if not beside:
-                movement.complete(parameters)
+                delta.complete(replica)
         else:
-            movement.complete(parameters)
-    assert not torch.equal(parameters, movement.anchor)
-    movement.settle(parameters, comm, ring, codec)
-    return parameters, movement.anchor, own
+            delta.complete(replica)
+    assert not torch.equal(parameters, delta.anchor)
+    delta.settle(replica, comm, ring, codec)
+    return parameters, delta.anchor, own
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -62,13 +70,14 @@ def test_without_its_residual_something_is_missing() -> None:
 
 def test_what_was_learnt_meanwhile_stays() -> None:
     def body(comm: Transport) -> tuple[Tensor, Tensor]:
-        parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Delta.of(parameters, slice(None), Stream(SHAPES), comm.size)
+        replica = blank()
+        parameters = replica.parameters
+        delta = Delta.of(replica, slice(None), Stream(SHAPES), comm.size)
         parameters += noise(comm.rank, 0)
-        movement.begin(parameters, comm, ring, Plain())
+        delta.begin(replica, comm, ring, Plain())
         parameters += noise(comm.rank, 1)
-        movement.complete(parameters)
-        return parameters, movement.anchor
+        delta.complete(replica)
+        return parameters, delta.anchor
 
     for rank, (parameters, anchor) in enumerate(run_threads(2, body)):
         torch.testing.assert_close(anchor, (noise(0, 0) + noise(1, 0)) / 2, rtol=0, atol=1e-12)
@@ -77,12 +86,13 @@ def test_what_was_learnt_meanwhile_stays() -> None:
 
 def test_a_replica_has_its_own_part_of_what_is_still_to_come() -> None:
     def body(comm: Transport) -> tuple[Tensor, Tensor, Tensor]:
-        parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Delta.of(parameters, slice(None), Stream(SHAPES), comm.size)
+        replica = blank()
+        parameters = replica.parameters
+        delta = Delta.of(replica, slice(None), Stream(SHAPES), comm.size)
         parameters += noise(comm.rank, 0)
-        movement.average(parameters, comm, ring, TopK(ratio=0.1))
-        assert movement.stream.residual is not None
-        return parameters, movement.anchor, movement.stream.residual
+        delta.average(replica, comm, ring, TopK(ratio=0.1))
+        assert delta.stream.residual is not None
+        return parameters, delta.anchor, delta.stream.residual
 
     results = run_threads(2, body)
     for parameters, anchor, residual in results:
@@ -94,15 +104,16 @@ def test_a_replica_has_its_own_part_of_what_is_still_to_come() -> None:
 
 def test_another_codec_takes_over_what_the_last_one_left_out() -> None:
     def body(comm: Transport) -> Tensor:
-        parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Delta.of(parameters, slice(None), Stream(SHAPES), comm.size)
+        replica = blank()
+        parameters = replica.parameters
+        delta = Delta.of(replica, slice(None), Stream(SHAPES), comm.size)
         streams = [Stream(SHAPES) for _ in range(3)]
         for codec, stream in zip([TopK(ratio=0.01), PowerSGD(rank=1), Int8()], streams, strict=True):
             parameters += noise(comm.rank, 0)
-            movement.prepare(parameters, comm, ring, codec, stream)(comm)
-            movement.complete(parameters)
+            delta.prepare(replica, comm, ring, codec, stream)(comm)
+            delta.complete(replica)
         assert all(stream.residual is None for stream in streams), "8 bits leave nothing out"
-        return movement.anchor
+        return delta.anchor
 
     expected = 3 * (noise(0, 0) + noise(1, 0)) / 2
     for anchor in run_threads(2, body):
@@ -114,10 +125,11 @@ def test_the_first_exchange_may_be_the_last(codec: Codec) -> None:
     """A training that is shorter than a period: nothing may be owed at its end."""
 
     def settle_at_once(comm: Transport) -> Tensor:
-        parameters = torch.zeros(LENGTH, dtype=torch.float64)
-        movement = Delta.of(parameters, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
+        replica = blank()
+        parameters = replica.parameters
+        delta = Delta.of(replica, slice(None), Stream(SHAPES, rank=comm.rank), comm.size)
         parameters += noise(comm.rank, 0)
-        movement.settle(parameters, comm, ring, codec)
+        delta.settle(replica, comm, ring, codec)
         return parameters
 
     first, second = run_threads(2, settle_at_once)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from minga import Transport
-from minga.comm import Done, Pending, become_mean
+from minga.comm import Done, Pending, all_reduce_mean
 from minga.errors import PeerLost
 from minga.model.replica import Replica
 from minga.strategies import Gossip, Hierarchical, LocalSGD, Strategy
+from minga.strategies.capabilities import averaged_replicas
 from minga.strategies.push_sum import PushSum
 
 
@@ -51,7 +52,7 @@ class Mean(Strategy):
     """With the default end."""
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        replica.update_alone()
+        replica.update()
 
 
 def at_the_end(replica: Replica, comm: Transport) -> None:
@@ -59,7 +60,7 @@ def at_the_end(replica: Replica, comm: Transport) -> None:
 
 
 def at_the_end_of_pushing(replica: Replica, comm: Transport) -> None:
-    replica.agreed = True
+    replica.in_sync = True
     gossip = Gossip(algorithm="push_sum")
     gossip.start(replica, comm)
     pushed: PushSum = replica.state["gossip"]
@@ -68,17 +69,18 @@ def at_the_end_of_pushing(replica: Replica, comm: Transport) -> None:
 
 
 def while_it_is_tested(replica: Replica, comm: Transport) -> None:
-    with LocalSGD().as_one(replica, comm):
+    with averaged_replicas(LocalSGD(), replica, comm):
         pytest.fail("nobody came to that")
 
 
 def inside_a_site(replica: Replica, comm: Transport) -> None:
-    replica.step, replica.heard = 1, [0, 0, 0]
-    Hierarchical(site_size=3)._hand_on(replica, comm, [1])
+    replica.step = 1
+    replica.progress.begin(0, 3)
+    Hierarchical(site_size=3)._hand_on(replica, comm)
 
 
 def by_hand(replica: Replica, comm: Transport) -> None:
-    become_mean(comm, replica.parameters)
+    all_reduce_mean(comm, replica.parameters)
 
 
 EXCHANGES = [at_the_end, at_the_end_of_pushing, while_it_is_tested, inside_a_site, by_hand]

@@ -324,7 +324,5 @@ def test_impossible_settings(fields: dict[str, Any], message: str) -> None:
 
 
 def test_only_asynchronous_gossip_leaves_lockstep() -> None:
-    model = nn.Linear(1, 1)
-    replica = Replica(model, torch.optim.SGD(model.parameters(), lr=1.0))
     assert Gossip().traits.lockstep and Gossip(algorithm="push_sum").traits.lockstep
     assert not Gossip(algorithm="asynchronous").traits.lockstep

@@ -110,18 +110,20 @@ def test_an_exchange_of_80_percent_of_computing_is_hidden_behind_it(strategy: st
     assert waiting(strategy, 0.8 * 0.16) < 0.2 * control
 
 
-def ladder() -> list[CompressionLevel]:
+def usual_levels() -> list[CompressionLevel]:
     stream = Stream(((10,),))
 
-    def rung(codec: Codec, sent: int, hops: int, work: float, owed: float = 0.0) -> CompressionLevel:
-        return CompressionLevel(codec, stream, stream, bytes=sent, hops=hops, work_seconds=work, labour=1.0, owed=owed)
+    def level(codec: Codec, sent: int, hops: int, work: float, residual: float = 0.0) -> CompressionLevel:
+        return CompressionLevel(
+            codec, stream, stream, bytes=sent, hops=hops, work_seconds=work, slowdown=1.0, residual=residual
+        )
 
     return [
-        rung(Plain(), 1_600_000, 1, 0.0005),
-        rung(Int8(), 400_000, 1, 0.001),
-        rung(Sign(), 64_000, 1, 0.001, owed=1.0),
-        rung(PowerSGD(rank=4), 60_000, 2, 0.001, owed=0.7),
-        rung(PowerSGD(rank=1), 15_000, 2, 0.0005, owed=2.0),
+        level(Plain(), 1_600_000, 1, 0.0005),
+        level(Int8(), 400_000, 1, 0.001),
+        level(Sign(), 64_000, 1, 0.001, residual=1.0),
+        level(PowerSGD(rank=4), 60_000, 2, 0.001, residual=0.7),
+        level(PowerSGD(rank=1), 15_000, 2, 0.0005, residual=2.0),
     ]
 
 
@@ -130,24 +132,24 @@ def on(megabits: float, *, step: float = 0.025, hop: float = 0.001) -> Condition
 
 
 def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
-    rungs = ladder()
+    levels = usual_levels()
 
     def chosen(conditions: Conditions, budget: float = 2.0, overhead: float = 0.05) -> int:
-        return choose(rungs, conditions, budget, overhead)
+        return choose(levels, conditions, budget, overhead)
 
     assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [3, 3, 4, 4]
     assert chosen(on(1000, step=1.0)) == 1, "where exchanges cost little, what leaves nothing out and costs least"
     assert chosen(on(0.01)) == 4, "none is quick enough: the quickest"
     assert chosen(on(100, hop=0.01)) == 2, "fewer hops where hops are what counts"
-    rungs[3].owed, rungs[4].owed = 4.0, 9.0
+    levels[3].residual, levels[4].residual = 4.0, 9.0
     assert chosen(on(100)) == 2, "what leaves less out, though it is larger"
-    assert rungs[2].staleness(on(100), 0.05) < rungs[3].staleness(on(100), 0.05)
-    rungs[3].harm = 0.1
+    assert levels[2].staleness(on(100), 0.05) < levels[3].staleness(on(100), 0.05)
+    levels[3].weight = 0.1
     assert chosen(on(100)) == 3, "what leaves much out that is not missed"
 
 
 def test_exchanges_count_in_whole_steps() -> None:
-    whole = ladder()[0]  # 1.6 MB
+    whole = usual_levels()[0]  # 1.6 MB
     quick, just_too_slow, slow = on(2000), on(500), on(240)
     seconds = [whole.seconds(each) for each in (quick, just_too_slow, slow)]
     assert seconds == pytest.approx([0.3 * 0.025, 1.1 * 0.025, 2.2 * 0.025], rel=0.1)
@@ -155,71 +157,71 @@ def test_exchanges_count_in_whole_steps() -> None:
     assert whole.staleness(quick, free) == 1, "one step is under way, and none waits"
     assert whole.staleness(just_too_slow, free) == 2.5, "two are under way, and every second time one waits"
     assert whole.staleness(slow, free) == 4
-    whole.owed = 1.0
+    whole.residual = 1.0
     assert whole.staleness(quick, free) == pytest.approx(2**0.5)
 
 
 def test_adaptive_changes_the_form_only_for_a_clearly_better_one() -> None:
-    rungs = ladder()
+    levels = usual_levels()
     conditions = on(100)
-    rungs[2].owed = rungs[3].owed = 0.7
-    best = choose(rungs, conditions, 2.0, 0.05)
+    levels[2].residual = levels[3].residual = 0.7
+    best = choose(levels, conditions, 2.0, 0.05)
     other = 5 - best
     assert {best, other} == {2, 3}
-    assert choose(rungs, conditions, 2.0, 0.05, current=other) == other
-    rungs[best].owed = 0.0
-    assert choose(rungs, conditions, 2.0, 0.05, current=other) == best
+    assert choose(levels, conditions, 2.0, 0.05, current=other) == other
+    levels[best].residual = 0.0
+    assert choose(levels, conditions, 2.0, 0.05, current=other) == best
 
 
 def test_adaptive_measures_what_could_be_better_and_nothing_else() -> None:
-    rungs = ladder()
-    assert worth_measuring(rungs, on(100), 2.0, 0.05) == [2, 3, 4], "if it owed half as much, each would be the best"
-    assert worth_measuring(rungs, on(3), 2.0, 0.05) == [], "only one is quick enough"
-    assert 0 not in worth_measuring(rungs, on(1000), 2.0, 0.05), "what leaves nothing out is known"
-    rungs[2].owed = rungs[4].owed = 9.0
-    assert worth_measuring(rungs, on(100), 2.0, 0.05) == [3], "what was found to owe much does not owe little now"
+    levels = usual_levels()
+    assert worth_measuring(levels, on(100), 2.0, 0.05) == [2, 3, 4], "if it owed half as much, each would be the best"
+    assert worth_measuring(levels, on(3), 2.0, 0.05) == [], "only one is quick enough"
+    assert 0 not in worth_measuring(levels, on(1000), 2.0, 0.05), "what leaves nothing out is known"
+    levels[2].residual = levels[4].residual = 9.0
+    assert worth_measuring(levels, on(100), 2.0, 0.05) == [3], "what was found to owe much does not owe little now"
 
 
 def test_exchanges_are_spaced_out_by_what_they_cost() -> None:
-    whole = ladder()[1]
+    whole = usual_levels()[1]
     assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(2.6)
     assert whole.period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == pytest.approx(5.8), "packet by packet"
     assert whole.period(Conditions(10.0, 0.0, 0.0), overhead=0.04) == 1, "not more than one in a step"
-    whole.labour = 2.0
+    whole.slowdown = 2.0
     assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(3.6)
 
 
 def test_what_a_form_has_trouble_with_is_measured_too() -> None:
     shapes = ((20, 30),)
     stream = Stream(shapes)
-    rung = CompressionLevel(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
+    level = CompressionLevel(PowerSGD(rank=1), stream, Stream(shapes), bytes=200, hops=1, work_seconds=0.001)
     same = torch.randn(600, generator=torch.Generator().manual_seed(0))
     vectors = [same for _ in range(6)]
-    fresh = [rung.measure(vector, first=True) for vector in vectors]
-    in_a_row = [rung.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
+    fresh = [level.measure(vector, first=True) for vector in vectors]
+    in_a_row = [level.measure(vector, first=index == 0) for index, vector in enumerate(vectors)]
     assert in_a_row[-1] > 2 * fresh[-1], "what is left out again and again gathers"
-    assert rung.measure(torch.zeros(600), first=True) == 0.0
+    assert level.measure(torch.zeros(600), first=True) == 0.0
 
 
-@pytest.mark.parametrize(("optimizer", "harm"), [(torch.optim.Adam, 0.2), (torch.optim.SGD, 1.0)])
-def test_what_rounding_owes_is_missed_less_with_adam(optimizer: Any, harm: float) -> None:
+@pytest.mark.parametrize(("optimizer", "weight"), [(torch.optim.Adam, 0.2), (torch.optim.SGD, 1.0)])
+def test_what_rounding_owes_is_missed_less_with_adam(optimizer: Any, weight: float) -> None:
     workload = blobs(optimizer=lambda parameters: optimizer(parameters, lr=0.01))
     experiment = Experiment(workload="blobs", strategy=Adaptive(), cluster=Cluster(nodes=2), training=Training(steps=4))
-    rungs = train_in_threads(experiment, workload)[0].state["adaptive"].rungs
-    assert {rung.harm for rung in rungs if isinstance(rung.codec, Int8 | Int4 | Sign)} == {harm}
-    assert {rung.harm for rung in rungs if isinstance(rung.codec, Plain | PowerSGD)} == {1.0}
+    levels = train_in_threads(experiment, workload)[0].state["adaptive"].levels
+    assert {level.weight for level in levels if isinstance(level.codec, Int8 | Int4 | Sign)} == {weight}
+    assert {level.weight for level in levels if isinstance(level.codec, Plain | PowerSGD)} == {1.0}
 
 
 def test_how_long_a_form_takes_is_learnt_of_that_form_alone() -> None:
     experiment = Experiment(
         workload="blobs", strategy=Adaptive(), cluster=Cluster(nodes=2), training=Training(steps=40, evaluate_every=0)
     )
-    pilots = [replica.state["adaptive"] for replica in train_in_threads(experiment, blobs())]
-    learnt = [[rung.labour for rung in pilot.rungs] for pilot in pilots]
+    controllers = [replica.state["adaptive"] for replica in train_in_threads(experiment, blobs())]
+    learnt = [[level.slowdown for level in controller.levels] for controller in controllers]
     assert learnt[0] == learnt[1], "all ranks must know the same, to choose the same"
-    unlearnt = CompressionLevel(Plain(), Stream(((1,),)), Stream(((1,),)), bytes=1, hops=1, work_seconds=1).labour
-    changed = {describe(rung.codec) for rung in pilots[0].rungs if rung.labour != unlearnt}
-    assert changed and changed <= set(pilots[0].used)
+    unlearnt = CompressionLevel(Plain(), Stream(((1,),)), Stream(((1,),)), bytes=1, hops=1, work_seconds=1).slowdown
+    changed = {describe(level.codec) for level in controllers[0].levels if level.slowdown != unlearnt}
+    assert changed and changed <= set(controllers[0].used)
 
 
 def test_adaptive_goes_on_for_those_who_are_slower() -> None:

@@ -26,8 +26,8 @@ def test_to_come_together_twice_is_the_same_as_once() -> None:
 def test_all_take_what_the_one_furthest_ahead_has() -> None:
     """A survivor that is a step behind and one who has just come end where the first one is, Adam's memory included."""
     behind, ahead, joining = trainees = trained(4), trained(5), trained(0, seed=1)
-    for veteran in (behind, ahead):
-        veteran.beginning = Beginning(0, trained(0).order.copy(), 0, 1)
+    for survivor in (behind, ahead):
+        survivor.beginning = Beginning(0, trained(0).order.copy(), 0, 1)
     expected = ahead.replica.parameters.clone()
     assert run_threads(3, lambda comm: recover(trainees[comm.rank], STRATEGY, comm)) == [5, 5, 5]
     for trainee in trainees:

@@ -47,7 +47,7 @@ _PATIENCE = 5.0
 
 
 @dataclass
-class _State:
+class AutoState:
     inner: str = ""
     """The strategy in use."""
     own: SelfProfile | None = None
@@ -75,7 +75,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         return Traits(uses_buckets=True)
 
     def active(self, replica: Replica) -> Strategy:
-        state: _State | None = replica.state.get(_KEY)
+        state: AutoState | None = replica.state.get(_KEY)
         return _strategy(state.inner) if state is not None and state.inner else _ALONE
 
     def check(self) -> None:
@@ -83,7 +83,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
             raise FieldError(("codec",), "auto chooses codecs by itself; leave it out, or say adaptive")
 
     def start(self, replica: Replica, comm: Transport) -> None:
-        replica.state[_KEY] = _State()
+        replica.state[_KEY] = AutoState()
         if comm.size == 1:
             self._begin(replica, comm, Single(), agreed=False)
         else:
@@ -91,7 +91,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
 
     def _begin(self, replica: Replica, comm: Transport, strategy: Strategy, *, agreed: bool) -> None:
         """Go on with a strategy; `agreed`: nobody needs parameters of another."""
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         state.inner, state.own, state.watch = describe(strategy), None, None
         replica.state = {_KEY: state}
         replica.replicas = comm.size
@@ -104,13 +104,13 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
             replica.in_sync = False
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         if state.own is not None:
             state.own.ready(bucket, comm.now())
         self.active(replica).gradient_ready(replica, bucket, comm)
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         began = comm.now()
         self.active(replica).step(replica, comm)
         if state.own is not None:
@@ -126,7 +126,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         self._begin(replica, comm, _ALONE, agreed=agreed)
         replica.state[_KEY].own = SelfProfile.of(replica, comm.now())
 
-    def _plan(self, replica: Replica, comm: Transport, state: _State) -> None:
+    def _plan(self, replica: Replica, comm: Transport, state: AutoState) -> None:
         """Agree on the parameters, measure the links, and go on with what is best on them."""
         own = state.own
         assert own is not None
@@ -156,7 +156,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
             state.watch = Watch(until=now + state.patience, last=now)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         self.active(replica).finish(replica, comm)
         if state.watch is not None:
             state.watch.hear(comm)
@@ -171,7 +171,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         return contribution(self.active(replica), replica)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         pause(self.active(replica), replica, comm)
         if state.watch is not None:
             state.watch.hear(comm)
@@ -190,7 +190,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
             # Nobody takes the parameters of another: every rank has got its own back.
             self._begin(replica, comm, _known(memory.tree["inner"], comm.size), agreed=True)
             replica.state = recall(Memory(memory.tree["state"], memory.tensors), replica.state)
-        state: _State = replica.state[_KEY]
+        state: AutoState = replica.state[_KEY]
         resume(self.active(replica), replica, comm)
         if state.own is not None:  # what was seen so far has the time of another process
             state.own = SelfProfile.of(replica, comm.now())

@@ -110,7 +110,7 @@ class Adaptive(Strategy, Checkpointed):
             level.work_seconds = max(seconds / comm.size, _LEAST_SECONDS)
         delta = Delta.of(replica, slice(None), levels[-1].stream, comm.size)
         # The first exchange, before anything is known of the network, is the smallest.
-        replica.state[_KEY] = _Controller(levels, levels[-1], delta, overhead, seconds_per_byte, last_step=comm.now())
+        replica.state[_KEY] = AdaptiveState(levels, levels[-1], delta, overhead, seconds_per_byte, last_step=comm.now())
 
     def _level(self, codec: Codec, replica: Replica, comm: Transport) -> CompressionLevel:
         """Try a codec out on a vector like those that it will get."""
@@ -137,14 +137,14 @@ class Adaptive(Strategy, Checkpointed):
         replica.update()
         if comm.size == 1:
             return
-        controller: _Controller = replica.state[_KEY]
+        controller: AdaptiveState = replica.state[_KEY]
         controller.stepped(comm.now())
         if controller.pending is not None and controller.pending.done:
             self._complete(replica, comm, controller)
         if controller.pending is None and replica.step >= controller.due:
             self._begin(replica, comm, controller)
 
-    def _begin(self, replica: Replica, comm: Transport, controller: _Controller, *, finished: bool = False) -> None:
+    def _begin(self, replica: Replica, comm: Transport, controller: AdaptiveState, *, finished: bool = False) -> None:
         level, began = controller.level, comm.now()
         communicate = controller.delta.prepare(replica, comm, ring, level.codec, level.stream)
         controller.work_seconds = comm.now() - began
@@ -170,7 +170,7 @@ class Adaptive(Strategy, Checkpointed):
 
         controller.message, controller.pending = message, comm.start(exchange)
 
-    def _complete(self, replica: Replica, comm: Transport, controller: _Controller) -> None:
+    def _complete(self, replica: Replica, comm: Transport, controller: AdaptiveState) -> None:
         assert controller.pending is not None and controller.message is not None
         controller.pending.wait()
         controller.pending, began = None, comm.now()
@@ -187,7 +187,7 @@ class Adaptive(Strategy, Checkpointed):
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""
-        controller: _Controller = replica.state[_KEY]
+        controller: AdaptiveState = replica.state[_KEY]
         if comm.size == 1:
             return
         begun = torch.zeros(comm.size, dtype=torch.float64)
@@ -207,7 +207,7 @@ class Adaptive(Strategy, Checkpointed):
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Go on exchanging until all ranks are done: a slower one still gets what this one has learnt."""
-        controller: _Controller = replica.state[_KEY]
+        controller: AdaptiveState = replica.state[_KEY]
         if comm.size == 1:
             return
         while not controller.all_finished:
@@ -220,7 +220,7 @@ class Adaptive(Strategy, Checkpointed):
 
 
 @dataclass
-class _Controller:
+class AdaptiveState:
     """What a rank knows of its own pace and of the link, and the exchange under way."""
 
     levels: list[CompressionLevel]

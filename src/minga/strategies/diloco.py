@@ -22,7 +22,7 @@ _KEY = "diloco"
 
 
 @dataclass
-class _State:
+class DiLoCoState:
     deltas: list[Delta]
     """One for each fragment."""
 
@@ -84,7 +84,7 @@ class DiLoCo(Strategy, Checkpointed):
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         parts = [part for part in replica.fragments(self.fragments) if part.start < part.stop]
-        replica.state[_KEY] = _State(
+        replica.state[_KEY] = DiLoCoState(
             [
                 Delta.of(replica, part, replica.stream(f"movement of fragment {number}", part), comm.size)
                 for number, part in enumerate(parts)

@@ -101,7 +101,8 @@ class Hierarchical(Strategy, Checkpointed):
             return "answers in the background, where a site averages its gradients"
         if across.codec.corrects_momentum:
             return "corrects momentum of gradients, which are averaged inside already"
-        if not isinstance(across, AllReduce) and across.traits.uses_buckets:
+        own_buckets = type(across).gradient_ready is not Strategy.gradient_ready and not isinstance(across, LocalSGD)
+        if not isinstance(across, AllReduce) and (across.traits.uses_buckets or own_buckets):
             return "exchanges gradients while backward runs, which is when the inside does so"
         return ""
 

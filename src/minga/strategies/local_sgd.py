@@ -22,7 +22,7 @@ _KEY = "local_sgd"
 
 
 @dataclass
-class _State:
+class LocalSGDState:
     delta: Delta | None
     """Since the last averaging; None while gradients are averaged instead."""
     last: int
@@ -80,10 +80,10 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
         else:
             super().start(replica, comm)
         first = self.post_local + self.period_at(self.post_local)
-        replica.state[_KEY] = _State(delta=None, last=replica.step, next=first)
+        replica.state[_KEY] = LocalSGDState(delta=None, last=replica.step, next=first)
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        state: _State = replica.state[_KEY]
+        state: LocalSGDState = replica.state[_KEY]
         if self._averages_gradients(replica.step):
             self._step_together(replica, comm, state)
             return
@@ -106,7 +106,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
 
     def _end_local_steps(self, replica: Replica, comm: Transport) -> None:
         """All replicas agree."""
-        state: _State = replica.state[_KEY]
+        state: LocalSGDState = replica.state[_KEY]
         if state.delta is not None:
             state.delta.settle(replica, comm, COLLECTIVES[self.collective], self.codec)
             state.delta = None
@@ -117,7 +117,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
             delta.arrive()
 
     def exchanges(self, replica: Replica) -> bool:
-        state: _State = replica.state[_KEY]
+        state: LocalSGDState = replica.state[_KEY]
         return replica.step in (state.last, state.last + self.overlap) or self._averages_gradients(replica.step)
 
     # --- periods that change, and steps together --------------------------------------------------------------------
@@ -134,7 +134,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
     def _averages_gradients(self, step: int) -> bool:
         return step <= self.post_local or (not self.overlap and self.period_at(step - 1) == 1)
 
-    def _step_together(self, replica: Replica, comm: Transport, state: _State) -> None:
+    def _step_together(self, replica: Replica, comm: Transport, state: LocalSGDState) -> None:
         if state.delta is not None:
             self._end_local_steps(replica, comm)
             average_optimizers(replica, comm)

@@ -14,6 +14,7 @@ from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, Traits
 from minga.strategies.capabilities import Agreeing, Delegating
+from minga.strategies.parameter_server.server import KEY, ServerMemory
 from minga.strategies.parameter_server.strategy import ParameterServer
 
 __all__ = ["Switch"]
@@ -104,6 +105,7 @@ class Switch(Strategy, Delegating, Agreeing):
             "without_progress": 0,
         }
         replica.state.setdefault(_KEY, beginning)
+        replica.state.setdefault(KEY, ServerMemory())  # of ranks that become servers
         self.active(replica).start(replica, comm)
 
     def gradient_ready(self, replica: Replica, bucket: Bucket, comm: Transport) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor
 
-from minga.comm.transport import Transport
+from minga.comm import Transport, all_reduce_mean
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
@@ -32,16 +32,30 @@ __all__ = ["recover"]
 _LONGEST_TEXT = 16 << 20
 
 
-@dataclass(frozen=True)
-class _MemberState:
+class _MemberState(NamedTuple):
     """What a rank brings with it."""
 
-    survivor: bool
+    survivor: int
+    """Whether it has trained with the others before."""
     step: int
+    """The last of its own steps that is in its parameters."""
     digest: int
+    """Of parameters and optimizer: who has the same as the leader needs nothing."""
+    began: int
+    """The step after which it began to train with the others, ..."""
+    rank: int
+    """... as this rank of them."""
+    differs: int
+    """Whether replicas differ between steps."""
 
-    def to_tensor(self) -> Tensor:
-        return torch.tensor([int(self.survivor), self.step, self.digest], dtype=torch.int64)
+    @classmethod
+    def of(cls, state: TrainState, strategy: Strategy) -> Self:
+        beginning, replica = state.beginning, state.replica
+        if beginning is None:
+            return cls(0, -1, _digest(state), -1, -1, 0)
+        differs = active(strategy, replica).traits.replicas_differ
+        step = replica.progress.last_applied_step
+        return cls(1, step, _digest(state), beginning.step, beginning.rank, int(differs))
 
 
 def recover(state: TrainState, strategy: Strategy, comm: Transport) -> int | None:
@@ -58,21 +72,19 @@ def recover(state: TrainState, strategy: Strategy, comm: Transport) -> int | Non
         if outcome.fresh or outcome.step is not None:
             return outcome.step
         chosen = outcome.leader
-    mine = _MemberState(
-        beginning is not None, replica.progress.last_applied_step if beginning is not None else -1, _digest(state)
-    )
-    table = [torch.empty(3, dtype=torch.int64) for _ in range(comm.size)]
-    table[comm.rank] = mine.to_tensor()
+    table = [torch.empty(len(_MemberState._fields), dtype=torch.int64) for _ in range(comm.size)]
+    table[comm.rank] = torch.tensor(_MemberState.of(state, strategy), dtype=torch.int64)
     comm.all_gather(table)
-    standings = [_MemberState(bool(row[0]), int(row[1]), int(row[2])) for row in table]
+    standings = [_MemberState(*row.tolist()) for row in table]
     leader = max(range(comm.size), key=lambda rank: (standings[rank].survivor, standings[rank].step, -rank))
     leader = leader if chosen is None else chosen
     if not standings[leader].survivor:
         return None
     behind = [rank for rank, each in enumerate(standings) if each.digest != standings[leader].digest]
+    brought = _bring_survivors_together(state, comm, standings, leader)
     if comm.rank == leader:
         assert beginning is not None
-        _owe_what_is_missing(state, strategy, beginning)
+        _owe_what_is_missing(state, strategy, beginning, brought)
         _lead(state, strategy, comm, behind)
     else:
         try:
@@ -82,14 +94,32 @@ def recover(state: TrainState, strategy: Strategy, comm: Transport) -> int | Non
     return replica.step
 
 
-def _owe_what_is_missing(state: TrainState, strategy: Strategy, beginning: Beginning) -> None:
+def _bring_survivors_together(
+    state: TrainState, comm: Transport, standings: Sequence[_MemberState], leader: int
+) -> dict[int, int]:
+    """Replicas that differ become their mean: what each has learned stays. By former ranks, up to which step."""
+    survivors = [rank for rank, each in enumerate(standings) if each.survivor]
+    same = len({standings[rank].digest for rank in survivors}) == 1
+    if same or not all(standings[rank].differs for rank in survivors):
+        return {}
+    if comm.rank in survivors:
+        all_reduce_mean(comm.group(survivors), state.replica.parameters)
+    together = [standings[rank] for rank in survivors if standings[rank].began == standings[leader].began]
+    return {each.rank: each.step for each in together}
+
+
+def _owe_what_is_missing(
+    state: TrainState, strategy: Strategy, beginning: Beginning, brought: Mapping[int, int]
+) -> None:
     """The leader's own position: after the last step that anybody's samples in its parameters are from."""
     replica, progress = state.replica, state.replica.progress
     if active(strategy, replica).traits.replicas_differ:
         merged = progress.merged_steps
     else:
         merged = [progress.last_applied_step] * beginning.trainers
-    merged[beginning.rank] = progress.last_applied_step
+    for rank, step in {**brought, beginning.rank: progress.last_applied_step}.items():
+        if rank < len(merged):
+            merged[rank] = max(merged[rank], step)
     last = max(merged)
     order = beginning.order.copy()
     owed = left_out(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from minga.errors import ProtocolError, RunError
-from minga.strategies.parameter_server.agreement import Word, agree
+from minga.strategies.parameter_server.agreement import RankState, agree
 from minga.strategies.parameter_server.update_log import Period
 
 ORDER = {"epoch": 0, "offset": 0, "samples": 100, "owed": []}
@@ -17,13 +17,18 @@ def period(number: int = 1, step: int = 0, workers: tuple[str, ...] = ("a", "b")
     return Period(number, step, ORDER, workers).to_dict()
 
 
-def worker(name: str, applied: int, acked: int | None = None, **more: Any) -> Word:
-    told = {"veteran": True, "period": period(), "acked": applied if acked is None else acked, **more}
-    return Word(name=name, applied=applied, **told)
+def worker(name: str, applied: int, acknowledged: int | None = None, **more: Any) -> RankState:
+    told = {
+        "survivor": True,
+        "period": period(),
+        "acknowledged": applied if acknowledged is None else acknowledged,
+        **more,
+    }
+    return RankState(name=name, applied=applied, **told)
 
 
-def server(name: str, **book: list[list[int]]) -> Word:
-    return Word(name=name, server=True, truth=True, period=period(), book=book)
+def server(name: str, **book: list[list[int]]) -> RankState:
+    return RankState(name=name, server=True, truth=True, period=period(), book=book)
 
 
 def pushes(last: int, of_period: int = 1) -> list[list[int]]:
@@ -39,7 +44,7 @@ def test_servers_that_are_at_one_point_undo_nothing() -> None:
     ]
     agreement = agree(words, lockstep=False)
     assert agreement.undone == {2: set(), 3: set()}
-    assert agreement.heard == [5, 4]  # also what no worker has heard of yet: it was applied once, and stays
+    assert agreement.merged_steps == [5, 4]  # also what no worker has heard of yet: it was applied once, and stays
     assert agreement.lost == []
 
 
@@ -47,7 +52,7 @@ def test_what_one_server_lacks_is_undone_on_the_others() -> None:
     words = [worker("a", 4), server("s", a=pushes(5), b=pushes(4)), server("t", a=pushes(4), b=pushes(5))]
     agreement = agree(words, lockstep=True)
     assert agreement.undone == {1: {("a", 5)}, 2: {("b", 5)}}
-    assert agreement.heard == [4, 4]
+    assert agreement.merged_steps == [4, 4]
 
 
 def test_a_worker_that_one_server_has_never_heard_of() -> None:
@@ -58,7 +63,7 @@ def test_a_worker_that_one_server_has_never_heard_of() -> None:
 
 def test_a_server_that_has_not_begun_the_last_period_brings_all_to_its_beginning() -> None:
     # "s" has undone push 5 of "a" as agreed, begun period 2 and got push 6; "t" was cut off before it did any of that.
-    ahead = Word(
+    ahead = RankState(
         name="s",
         server=True,
         truth=True,
@@ -69,7 +74,7 @@ def test_a_server_that_has_not_begun_the_last_period_brings_all_to_its_beginning
     agreement = agree([worker("a", 4), ahead, behind], lockstep=True)
     assert agreement.period.number == 2
     assert agreement.undone == {1: {("a", 6)}, 2: {("a", 5)}}
-    assert agreement.heard == [4]
+    assert agreement.merged_steps == [4]
 
 
 def test_a_server_that_has_lost_what_workers_know_of_is_not_believed() -> None:
@@ -84,43 +89,43 @@ def test_a_server_that_has_lost_what_workers_know_of_is_not_believed() -> None:
     assert agreement.source == 0
     # Its new parameters are a worker's: the other server must not be ahead of these.
     assert agreement.undone == {2: {("b", 6)}}
-    assert agreement.heard == [5, 5]
+    assert agreement.merged_steps == [5, 5]
 
 
 def test_when_all_servers_are_lost_the_furthest_worker_is_the_source() -> None:
-    words = [worker("b", 6), worker("a", 7), Word(name="s", server=True)]
+    words = [worker("b", 6), worker("a", 7), RankState(name="s", server=True)]
     agreement = agree(words, lockstep=False)
     assert (agreement.lost, agreement.source) == ([2], 1)
-    assert agreement.heard == [7, 6]  # in the order of the period's workers
+    assert agreement.merged_steps == [7, 6]  # in the order of the period's workers
     assert agreement.common == {"a": [[7, 1, 7]], "b": [[6, 1, 6]]}
 
 
 def test_in_step_the_answer_to_one_worker_has_the_push_of_another_that_was_not_answered() -> None:
     """The server was lost between its two answers: what "b" has pushed last is in the parameters of "a"."""
-    words = [worker("b", 6, acked=8), worker("a", 7), Word(name="s", server=True)]
+    words = [worker("b", 6, acknowledged=8), worker("a", 7), RankState(name="s", server=True)]
     agreement = agree(words, lockstep=True)
     assert (agreement.lost, agreement.source) == ([2], 1)
-    assert agreement.heard == [7, 7]
+    assert agreement.merged_steps == [7, 7]
     assert agreement.common == {"a": [[7, 1, 7]], "b": [[9, 1, 7]]}
-    words = [worker("a", 5), worker("b", 4), server("s", a=pushes(5), b=pushes(5)), Word(name="t", server=True)]
+    words = [worker("a", 5), worker("b", 4), server("s", a=pushes(5), b=pushes(5)), RankState(name="t", server=True)]
     agreement = agree(words, lockstep=True)
     assert agreement.lost == [3]
     assert agreement.undone == {2: set()}
-    assert agreement.heard == [5, 5]
+    assert agreement.merged_steps == [5, 5]
 
 
 def test_when_nobody_has_anything_the_remedy_is_told() -> None:
     with pytest.raises(RunError, match="--resume"):
-        agree([Word(name="a 1"), Word(name="node-4 77", server=True)], lockstep=True)
+        agree([RankState(name="a 1"), RankState(name="node-4 77", server=True)], lockstep=True)
 
 
 def test_newcomers_neither_add_nor_take() -> None:
-    words = [worker("a", 4), Word(name="new"), server("s", a=pushes(4), b=pushes(4))]
+    words = [worker("a", 4), RankState(name="new"), server("s", a=pushes(4), b=pushes(4))]
     agreement = agree(words, lockstep=True)
-    assert agreement.heard == [4, 4]
+    assert agreement.merged_steps == [4, 4]
     assert agreement.undone == {2: set()}
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        Word.from_dict({"name": "a", "more": 1})
+        RankState.from_dict({"name": "a", "more": 1})

@@ -18,6 +18,7 @@ from minga.strategies.parameter_server.disk_log import DiskUpdateLog, SnapshotRu
 from minga.strategies.parameter_server.files import ShardFiles
 from minga.strategies.parameter_server.records import read_record, write_record
 from minga.strategies.parameter_server.shard import Push, Shard, Update
+from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period
 
 PERIOD = Period(1, 0, {"epoch": 0, "offset": 0, "samples": 10, "owed": []}, ("a", "b"))
@@ -30,7 +31,8 @@ OPTIMIZERS: list[Callable[..., torch.optim.Optimizer]] = [
 def make_shard(optimizer: int = 0) -> Shard:
     torch.manual_seed(0)
     model = nn.Linear(7, 5)
-    return Replica(model, OPTIMIZERS[optimizer](model.parameters())).shard(slice(3, 31))
+    replica = Replica(model, OPTIMIZERS[optimizer](model.parameters()))
+    return ServerState.of(replica).make_shard(replica, slice(3, 31))
 
 
 def updates(number: int, seed: int = 0) -> list[Update]:

@@ -18,8 +18,9 @@ from minga.errors import PeerWrong
 from minga.model.replica import Replica
 from minga.strategies import ParameterServer, Strategy
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
-from minga.strategies.parameter_server.recovery import meet, share_words
+from minga.strategies.parameter_server.recovery import meet, share_texts
 from minga.strategies.parameter_server.server import Server
+from minga.strategies.parameter_server.state import ServerState, parts_of_servers
 from minga.training.train_state import TrainState, build_train_state
 
 SAMPLES = 40
@@ -79,12 +80,12 @@ def train_some(trainees: list[TrainState], strategy: Strategy, steps: int) -> No
     def body(comm: Transport) -> None:
         trainee = trainees[comm.rank]
         strategy.start(trainee.replica, comm)
-        trainee.begin(comm.rank, 2, {})
+        trainee.begin(strategy, comm.rank, 2)
         if comm.rank >= 2:
             assert isinstance(strategy, ParameterServer)
             part = parts_of_servers(trainee.replica, strategy.servers)[comm.rank - 2]
             server = Server(strategy, trainee.replica, comm, part)
-            server._ledger.begin(server._shard, server._period)
+            server._log.begin(server._shard, server._period)
             for worker in range(2):
                 server._expect(worker)
             for _ in range(2 * steps):
@@ -103,12 +104,11 @@ def train_some(trainees: list[TrainState], strategy: Strategy, steps: int) -> No
 
 def push_on_one_server_alone(trainee: TrainState, server: TrainState, rank: int) -> None:
     """What a worker leaves that dies between two of its servers."""
-    from minga.strategies.parameter_server.state import ServerState, parts_of_servers
-from minga.strategies.parameter_server.shard import Push, Update
+    from minga.strategies.parameter_server.shard import Push, Update
 
     replica, shard, ledger = trainee.replica, ServerState.of(server.replica).shard, ServerState.of(server.replica).log
     assert shard is not None
-    name = replica.name_of(rank)
+    name = ServerState.of(replica).name_of(rank)
     push = Push(name, ServerState.of(replica).pushes + 1, replica.step + 1, 0.5)
     update = Update((push,), tuple(shard.learning_rates), (torch.ones_like(shard.gradients),), together=True)
     ledger.append(shard, update)
@@ -235,7 +235,7 @@ def test_a_push_that_comes_twice_counts_once() -> None:
         trainee = trainees[comm.rank]
         replica = trainee.replica
         strategy.start(replica, comm)
-        trainee.begin(comm.rank, 1, {})
+        trainee.begin(strategy, comm.rank, 1)
         if comm.rank == 1:
             strategy.serve(replica, comm)
             return replica
@@ -257,7 +257,7 @@ def test_a_push_that_comes_twice_counts_once() -> None:
 
 
 def test_words_of_any_length_reach_everybody() -> None:
-    said = run_threads(3, lambda comm: share_words(comm, "é" * (1 + 70_000 * comm.rank)))
+    said = run_threads(3, lambda comm: share_texts(comm, "é" * (1 + 70_000 * comm.rank)))
     assert [[len(word) for word in words] for words in said] == [[1, 70_001, 140_001]] * 3
 
 
@@ -267,9 +267,9 @@ def test_a_word_that_can_not_be_is_its_ranks_fault(nonsense: str, tmp_path: Path
 
     def body(comm: Transport) -> str:
         if comm.rank == 1:
-            share_words(comm, nonsense)
+            share_texts(comm, nonsense)
             return ""
-        with pytest.raises(PeerWrong, match="rank 1 sent what can't be") as raised:
+        with pytest.raises(PeerWrong, match="rank 1 sent a malformed message") as raised:
             meet(trainees[comm.rank], strategy, comm)
         return str(raised.value.rank)
 

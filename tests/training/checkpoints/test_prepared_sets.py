@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from going_on import experiment_of, train_with_checkpoints
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
+from going_on import experiment_of, train_with_checkpoints
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.prepare import prepare
