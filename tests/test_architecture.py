@@ -51,7 +51,6 @@ DEBTS = {
     ("metrics", "runs"),
     ("runs", "keras"),
     ("runs", "workloads"),
-    ("strategies", "training"),
     ("training", "launch"),
 }
 

@@ -29,11 +29,10 @@ from minga.runs.directory import event_file, save_model, server_folder
 from minga.runs.experiment import Experiment, load
 from minga.runs.workload import load_workload
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
-from minga.strategies.parameter_server.rescue import last_optimizer_state
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, Keeper
-from minga.training.checkpoints.resume import Resumption
+from minga.training.checkpoints.resume import Resumption, last_optimizer_state
 from minga.training.loop import train
 from minga.training.train_state import TrainState, build_train_state
 

@@ -68,10 +68,10 @@ def recover(state: TrainState, strategy: Strategy, comm: Transport) -> int | Non
         replica.statistics.put_back()
     chosen: int | None = None
     if strategy.traits.servers:
-        outcome = meet(state, strategy, comm)
-        if outcome.fresh or outcome.step is not None:
-            return outcome.step
-        chosen = outcome.leader
+        recovered = meet(state, strategy, comm)
+        if recovered.fresh or recovered.step is not None:
+            return recovered.step
+        chosen = recovered.leader
     table = [torch.empty(len(_MemberState._fields), dtype=torch.int64) for _ in range(comm.size)]
     table[comm.rank] = torch.tensor(_MemberState.of(state, strategy), dtype=torch.int64)
     comm.all_gather(table)

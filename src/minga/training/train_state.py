@@ -77,6 +77,11 @@ class TrainState:
         state.period = Period(state.periods, replica.step, self.order.position(), workers, facts)
 
     @property
+    def survivor(self) -> bool:
+        """Whether it has trained with the ranks that are there, or were before."""
+        return self.beginning is not None
+
+    @property
     def known_data(self) -> str | None:
         """Which data it trains on, where that is known without reading them."""
         return known_fingerprint(self.workload.train)

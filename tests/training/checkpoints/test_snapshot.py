@@ -12,11 +12,11 @@ from torch import nn
 
 from minga.comm.threads import ThreadWorld
 from minga.errors import ProtocolError
+from minga.model.blob import parse, pieces_of
 from minga.runs.experiment import Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import AllReduce
 from minga.testing.problems import adam, blobs
-from minga.training.checkpoints.blob import parse, pieces_of
 from minga.training.checkpoints.snapshot import Snapshot, put_back, take
 from minga.training.train_state import TrainState, build_train_state
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from minga.errors import MingaError, ProtocolError
+from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.strategies.parameter_server.files import ShardFiles
 from minga.strategies.parameter_server.shard import Key, Push, Shard, Update
 from minga.strategies.parameter_server.update_log import Book, Entry, Period, UpdateLog
-from minga.training.checkpoints.optimizer_pieces import pieces_from, pieces_to
 
 __all__ = ["DiskUpdateLog", "SnapshotRule"]
 

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from minga.errors import ProtocolError
+from minga.model.blob import parse, pieces_of
 from minga.strategies.parameter_server.records import read_facts, read_record, write_record
-from minga.training.checkpoints.blob import parse, pieces_of
 
 __all__ = ["ShardFiles"]
 

@@ -1,7 +1,7 @@
 """Recovery around servers: all say what they have, servers come to one point, workers take it from them.
 
-    outcome = meet(trainee, strategy, comm)
-    outcome.step                                     # all are there; otherwise `outcome.leader` has what counts
+    recovered = meet(trained, strategy, comm)
+    recovered.step                                     # all are there; otherwise `recovered.leader` has what counts
 
 Servers keep their shards in memory over all changes. One that was killed and started again has restored its own from
 disk; one that can't takes the parameters that a worker pulled last.
@@ -13,21 +13,22 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
-from minga.data.order import left_out
+from minga.data.order import Order, left_out
 from minga.errors import PeerWrong, ProtocolError
+from minga.model.replica import Replica
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import go_on_with
 from minga.strategies.parameter_server.agreement import Agreement, RankState, agree
 from minga.strategies.parameter_server.state import ServerState, parts_of_servers
 from minga.strategies.parameter_server.update_log import Book
-from minga.training.train_state import TrainState
 
-__all__ = ["Outcome", "meet", "share_texts"]
+__all__ = ["Recovered", "meet", "share_texts"]
 
 _LOG = logging.getLogger("minga.strategies.parameter_server")
 _LONGEST_TEXT = 64 << 20
@@ -35,8 +36,21 @@ _LONGEST_TEXT = 64 << 20
 _PATIENCE = 10.0
 
 
+class Trained(Protocol):
+    """What a rank brings: its replica, its place in the data, and the batch that places are counted in."""
+
+    replica: Replica
+    order: Order
+    batch: int
+    total_batch: int | None
+
+    @property
+    def survivor(self) -> bool:
+        """Whether it has trained with the others before."""
+
+
 @dataclass(frozen=True)
-class Outcome:
+class Recovered:
     """What came out when ranks met."""
 
     step: int | None = None
@@ -47,15 +61,15 @@ class Outcome:
     """Who is sure to have what counts, where that is not on servers; None: as everywhere else."""
 
 
-def meet(trainee: TrainState, strategy: Strategy, comm: Transport) -> Outcome:
+def meet(trained: Trained, strategy: Strategy, comm: Transport) -> Recovered:
     """On all ranks: bring them to one point, if servers have the parameters."""
-    texts = share_texts(comm, json.dumps(_own_state(trainee, strategy, comm)))
+    texts = share_texts(comm, json.dumps(_own_state(trained, strategy, comm)))
     words = [_understood(rank, text) for rank, text in enumerate(texts)]
-    replica, state = trainee.replica, ServerState.of(trainee.replica)
+    replica, state = trained.replica, ServerState.of(trained.replica)
     state.periods = max([state.periods, *(int(word.period["number"]) for word in words if word.period)])
     done = [rank for rank, word in enumerate(words) if word.final]
     if done:
-        return _take_final(trainee, comm, words, done[0])
+        return _take_final(trained, comm, words, done[0])
     held = [word.truth for word in words if word.server]
     if strategy.traits.changes_roles and not (held and all(held)) and not any(word.acknowledged for word in words):
         # There are no servers yet, or some have become servers and some have not. Nobody has got an answer from all of
@@ -63,25 +77,25 @@ def meet(trainee: TrainState, strategy: Strategy, comm: Transport) -> Outcome:
         state.shard = None
         state.log.reset()
         if not any(held):
-            return Outcome()
+            return Recovered()
         clean = [rank for rank, word in enumerate(words) if word.server and word.survivor]
-        return Outcome(
+        return Recovered(
             leader=max(clean, key=lambda rank: (words[rank].truth, words[rank].applied, -rank), default=None)
         )
     if not any(word.truth or (word.survivor and not word.server) for word in words):
-        return Outcome(fresh=True)
+        return Recovered(fresh=True)
     agreement = agree(words, lockstep=strategy.traits.servers_in_lockstep)
-    _bring_servers_together(trainee, strategy, comm, agreement)
-    _take_position(trainee, strategy, agreement)
-    return Outcome(step=replica.step)
+    _bring_servers_together(trained, strategy, comm, agreement)
+    _take_position(trained, strategy, agreement)
+    return Recovered(step=replica.step)
 
 
-def _own_state(trainee: TrainState, strategy: Strategy, comm: Transport) -> dict[str, object]:
-    replica, state = trainee.replica, ServerState.of(trainee.replica)
-    log, survivor = state.log, trainee.beginning is not None
-    server = comm.rank >= comm.size - _servers(trainee, strategy)
+def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> dict[str, object]:
+    replica, state = trained.replica, ServerState.of(trained.replica)
+    log, survivor = state.log, trained.survivor
+    server = comm.rank >= comm.size - _servers(trained, strategy)
     if server and state.shard is None and log.holds and not state.final:
-        shard = state.make_shard(replica, _part(trainee, strategy, comm.rank, comm))
+        shard = state.make_shard(replica, _part(trained, strategy, comm.rank, comm))
         if not log.restore(shard):
             state.shard = None
     truth = server and state.shard is not None and log.period is not None
@@ -94,36 +108,36 @@ def _own_state(trainee: TrainState, strategy: Strategy, comm: Transport) -> dict
         applied=replica.progress.last_applied_step,
         acknowledged=state.acknowledged,
         step=replica.step,
-        order=trainee.order.position(),
+        order=trained.order.position(),
         period=None if period is None else period.to_dict(),
         truth=truth,
         book=log.book.to_dict() if truth else {},
     ).to_dict()
 
 
-def _servers(trainee: TrainState, strategy: Strategy) -> int:
-    here = ServerState.of(trainee.replica).servers
+def _servers(trained: Trained, strategy: Strategy) -> int:
+    here = ServerState.of(trained.replica).servers
     return strategy.traits.servers if here is None else here
 
 
-def _part(trainee: TrainState, strategy: Strategy, rank: int, comm: Transport) -> slice:
+def _part(trained: Trained, strategy: Strategy, rank: int, comm: Transport) -> slice:
     servers = strategy.traits.servers
-    return parts_of_servers(trainee.replica, servers)[rank - (comm.size - servers)]
+    return parts_of_servers(trained.replica, servers)[rank - (comm.size - servers)]
 
 
-def _take_final(trainee: TrainState, comm: Transport, words: Sequence[RankState], source: int) -> Outcome:
+def _take_final(trained: Trained, comm: Transport, words: Sequence[RankState], source: int) -> Recovered:
     """The training is over for one, so it is for all; servers may have left already."""
-    replica, word = trainee.replica, words[source]
+    replica, word = trained.replica, words[source]
     hand_out(comm, replica.parameters, source)
-    trainee.order.go_to(word.order)
+    trained.order.go_to(word.order)
     replica.step = replica.progress.last_applied_step = word.step
     replica.state.clear()
     ServerState.of(replica).final = True
-    return Outcome(step=replica.step)
+    return Recovered(step=replica.step)
 
 
-def _bring_servers_together(trainee: TrainState, strategy: Strategy, comm: Transport, agreement: Agreement) -> None:
-    replica, rank = trainee.replica, comm.rank
+def _bring_servers_together(trained: Trained, strategy: Strategy, comm: Transport, agreement: Agreement) -> None:
+    replica, rank = trained.replica, comm.rank
     state = ServerState.of(replica)
     undone = agreement.undone.get(rank)
     if undone:
@@ -138,19 +152,19 @@ def _bring_servers_together(trainee: TrainState, strategy: Strategy, comm: Trans
                 len(undone),
             )
     for server in range(comm.size - strategy.traits.servers, comm.size):
-        part = _part(trainee, strategy, server, comm)
+        part = _part(trained, strategy, server, comm)
         if server in agreement.lost:
             assert agreement.source is not None
-            _rescue(trainee, comm, agreement, server, part)
+            _rescue(trained, comm, agreement, server, part)
         if rank == server:
             assert state.shard is not None
             replica.parameters[part].copy_(state.shard.parameters)
         hand_out(comm, replica.parameters[part], server)
 
 
-def _rescue(trainee: TrainState, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
+def _rescue(trained: Trained, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
     """A server without a shard gets a worker's last pulled parameters, and the optimizer's state of a checkpoint."""
-    replica, source = trainee.replica, agreement.source
+    replica, source = trained.replica, agreement.source
     assert source is not None
     if comm.rank == source:
         comm.isend(replica.parameters[part], server).wait(_PATIENCE)
@@ -173,11 +187,11 @@ def _rescue(trainee: TrainState, comm: Transport, agreement: Agreement, server: 
             )
 
 
-def _take_position(trainee: TrainState, strategy: Strategy, agreement: Agreement) -> None:
+def _take_position(trained: Trained, strategy: Strategy, agreement: Agreement) -> None:
     """After the last step that anybody's samples are in the state from; what is not in it comes next."""
-    replica, period = trainee.replica, agreement.period
+    replica, period = trained.replica, agreement.period
     last = max([period.step, *agreement.merged_steps])
-    order = trainee.order.copy()
+    order = trained.order.copy()
     try:
         order.go_to(period.order)
     except (KeyError, TypeError, ValueError) as error:
@@ -185,13 +199,13 @@ def _take_position(trainee: TrainState, strategy: Strategy, agreement: Agreement
     owed = left_out(
         order,
         workers=len(period.workers),
-        batch=trainee.batch,
-        total=trainee.total_batch,
+        batch=trained.batch,
+        total=trained.total_batch,
         steps=range(period.step + 1, last + 1),
         included=agreement.merged_steps,
     )
     order.owed = owed + order.owed
-    trainee.order.go_to(order.position())
+    trained.order.go_to(order.position())
     replica.step = replica.progress.last_applied_step = last
     replica.state.clear()
     replica.progress.begin(last, 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from minga.errors import ProtocolError
-from minga.training.checkpoints.blob import parse
+from minga.model.blob import parse
 from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 
 __all__ = [

@@ -17,13 +17,21 @@ import torch
 from minga.base.spec import describe
 from minga.comm.transport import Transport
 from minga.errors import CheckpointError, ProtocolError
+from minga.model.optimizer_pieces import mean_of_pieces, pieces_from, pieces_to
 from minga.model.sliced_optimizer import Piece
 from minga.strategies.base import Strategy
 from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers
-from minga.training.checkpoints.optimizer_pieces import mean_of_pieces, pieces_from, pieces_to
 from minga.training.checkpoints.snapshot import Snapshot
 
-__all__ = ["Resumption", "find_last_good", "load_own", "load_shared", "next_session", "set_later_aside"]
+__all__ = [
+    "Resumption",
+    "find_last_good",
+    "last_optimizer_state",
+    "load_own",
+    "load_shared",
+    "next_session",
+    "set_later_aside",
+]
 
 _LOG = logging.getLogger("minga.training.checkpoints")
 
@@ -106,6 +114,14 @@ def load_shared(checkpoint: Checkpoint) -> Snapshot:
         pieces = mean_of_pieces([_pieces(part) for part in training])
     listed, of_optimizer = pieces_to(pieces)
     return Snapshot({**tensors, **of_optimizer}, {**first.facts, "optimizer": listed, "memory": None})
+
+
+def last_optimizer_state(run: Path) -> list[Piece]:
+    """Of all parameters, as of the last checkpoint that is whole; for a server that has lost its shard, on disk too."""
+    try:
+        return _pieces(load_shared(find_last_good(run)))
+    except CheckpointError:
+        return []
 
 
 def _pieces(part: Snapshot) -> list[Piece]:

@@ -20,14 +20,14 @@ from torch import Tensor
 from minga.base.spec import describe
 from minga.comm.transport import Transport
 from minga.errors import ProtocolError
+from minga.model.blob import parse, pieces_of
 from minga.model.keras_parts import is_seed
 from minga.model.memory import Memory, remember
+from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.model.replica import Replica
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import contribution, memory_of, restore_memory, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
-from minga.training.checkpoints.blob import parse, pieces_of
-from minga.training.checkpoints.optimizer_pieces import pieces_from, pieces_to
 from minga.training.train_state import TrainState
 
 __all__ = ["FORMAT", "Snapshot", "layout_hash", "put_back", "take"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from minga.training.checkpoints.blob import pieces_of
+from minga.model.blob import pieces_of
 from minga.training.checkpoints.files import Manifest, Reached, sync_directory, write_file
 from minga.training.checkpoints.retention import prune
 from minga.training.checkpoints.snapshot import FORMAT, Snapshot
