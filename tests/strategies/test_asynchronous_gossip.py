@@ -20,7 +20,7 @@ from minga.comm.threads import run_threads
 from minga.measure.events import event_files, read_events
 from minga.model.replica import Replica
 from minga.strategies import Gossip
-from minga.strategies.asynchronous_gossip import _Answers, _half_way
+from minga.strategies.asynchronous_gossip import _Answers, _Change, _half_way
 from minga.testing import run_gloo_threads, train_in_threads
 from minga.testing.problems import blobs
 
@@ -121,6 +121,7 @@ def gather(comm: Transport, pause: float = 0.0) -> tuple[Tensor, Tensor, int]:
     replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.0))
     strategy = Gossip(algorithm="asynchronous", graph="random")
     replica.parameters.zero_()
+    replica.progress.begin(0, comm.size)
     strategy.start(replica, comm)
     begin = torch.linspace(-1, 1, comm.size, dtype=torch.float64)[comm.rank]
     replica.parameters.fill_(begin)
@@ -147,18 +148,22 @@ def test_meetings_keep_the_mean_and_pull_nobody_beyond_the_others(size: int, run
 
 def ask_between_two_steps_of_a_slow_owner() -> float:
     """Where an owner is after its step that was at 1, while two others, both at -1, asked it several times."""
-    owner = torch.ones(1, dtype=torch.float64)
-    codec, stream = Plain(), Stream.of(owner)
-    answers = _Answers([0, 2], codec, stream, owner.clone())
-    for _ in range(2):
-        other = torch.full_like(owner, -1)
-        for _ in range(3):
-            mine = answers._current()
+    model = nn.Linear(1, 1, bias=False).double()
+    owner = Replica(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    owner.parameters.fill_(1)
+    owner.progress.begin(0, 3)
+    codec, stream = Plain(), Stream.of(owner.parameters)
+    answers = _Answers([0, 2], codec, stream, owner.parameters.clone(), torch.zeros(3))
+    for rank in (0, 2):
+        other = torch.full_like(owner.parameters, -1)
+        for step in range(1, 4):
+            mine = answers._current().delta
             change = _half_way(codec, stream, mine, other, mine)
-            answers._owe(change)
+            answers._owe(_Change(change, torch.tensor([float(step * (rank == each)) for each in range(3)])))
             other = other - change
     answers.take_in(owner)
-    return float(owner)
+    assert owner.progress.merged_steps == [3, 0, 3]
+    return float(owner.parameters)
 
 
 def test_who_is_asked_often_between_two_steps_is_not_pulled_beyond_the_others() -> None:
@@ -166,5 +171,5 @@ def test_who_is_asked_often_between_two_steps_is_not_pulled_beyond_the_others() 
 
 
 def test_answers_from_old_parameters_would_pull_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Answers, "_current", lambda self: self._published[0].clone())
+    monkeypatch.setattr(_Answers, "_current", lambda self: _Change(*(each.clone() for each in self._published[:2])))
     assert ask_between_two_steps_of_a_slow_owner() < -1

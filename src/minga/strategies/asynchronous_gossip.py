@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -16,7 +18,7 @@ from minga.model.replica import Replica
 
 __all__ = ["AsynchronousGossip"]
 
-_HEADER, _QUESTION, _ANSWER = 1, 2, 3
+_HEADER, _QUESTION, _ANSWER, _ANSWERED_STEPS = 1, 2, 3, 4
 _MEET, _FINISH = 0.0, 1.0
 # A fast rank waits at the end for the slowest one, and an answering one hears nothing while others compute.
 _PATIENCE = 30.0
@@ -28,7 +30,9 @@ class AsynchronousGossip:
     Even ranks ask: they send their parameters to an odd neighbour, get its own back, and both move half the way, each
     by the same difference, so that the sum of the two stays what it is. All this happens in the background, on
     copies: what a meeting changes is added by the owner's own thread at its next step, and a meeting that is not over
-    by then is taken in later. So neither a slow rank nor a slow link holds anybody up.
+    by then is taken in later. So neither a slow rank nor a slow link holds anybody up. Parameters travel with the steps
+    of all ranks that are in them, so that each rank knows what of a lost one has come to it, and what has to be done
+    again.
     """
 
     remembers: ClassVar[tuple[str, ...]] = ("_chance", "_meetings")
@@ -50,23 +54,23 @@ class AsynchronousGossip:
         self._stream = stream
         self._asks = comm.rank % 2 == 0
         self._chance = torch.Generator().manual_seed(seed + comm.rank)
-        self._arrived: deque[Tensor] = deque()
-        """The change that a meeting of an asking rank has brought."""
+        self._arrived: deque[_Change] = deque()
+        """What a meeting of an asking rank has brought."""
         self._failed: deque[Exception] = deque()
         self._job: Pending | None = None
         self._answers: _Answers | None = None
         self._meetings = 0
         if not self._asks and self._partners:
-            answers = self._answers = _Answers(self._partners, codec, stream, replica.parameters.clone())
+            steps = torch.tensor(replica.progress.merged_steps, dtype=torch.float64)
+            answers = self._answers = _Answers(self._partners, codec, stream, replica.parameters.clone(), steps)
             self._job = comm.start(self._watched(answers.run))
 
     def step(self, replica: Replica, comm: Transport) -> None:
-        # Who has met whom is not kept: what a lost rank had not handed on yet is lost (docs/faults.md).
-        replica.progress.merge(replica.step)
         if replica.info.batch_fraction:
             # A batch that the end of an epoch cut short counts less: there is no global batch to weigh it against.
             replica.gradients.mul_(min(1.0, replica.info.batch_fraction))
             replica.update()
+        replica.progress.merge_ranks([comm.rank])
         if self._failed and self._job is not None:
             self._job.wait()  # raises what went wrong in the background
         self._take_in(replica)
@@ -89,38 +93,43 @@ class AsynchronousGossip:
     def publish(self, replica: Replica, comm: Transport) -> None:
         """After a checkpoint was put back: nobody is answered with other parameters than those."""
         if self._answers is not None:
-            self._answers.take_in(replica.parameters)
+            self._answers.take_in(replica)
         _wait_for_all(comm)
 
     def _take_in(self, replica: Replica) -> None:
         if self._answers is not None:
-            self._answers.take_in(replica.parameters)
+            self._answers.take_in(replica)
         elif self._arrived:
-            replica.parameters.add_(self._arrived.popleft())
+            self._arrived.popleft().apply(replica)
             self._job = None
 
     def _meet(self, replica: Replica, comm: Transport) -> None:
         partner = self._partners[int(torch.randint(len(self._partners), (1,), generator=self._chance))]
         mine = replica.parameters.clone()
+        header = torch.tensor([_MEET, *replica.progress.merged_steps], dtype=torch.float64)
         self._meetings += 1
 
         def meeting(background: Transport) -> None:
             encoded = self._codec.encode_once(mine, self._stream)
             answer = self._codec.encoded_like(mine, self._stream)
-            arrival = background.ireceive(answer, partner, _ANSWER)
+            steps = torch.empty(len(header) - 1, dtype=torch.float64)
+            arrivals = [
+                background.ireceive(answer, partner, _ANSWER),
+                background.ireceive(steps, partner, _ANSWERED_STEPS),
+            ]
             # The header comes last, as a doorbell: who answers never waits for a question on a slow link.
             sends = [
                 background.isend(encoded, partner, _QUESTION),
-                background.isend(torch.tensor([_MEET], dtype=torch.float64), partner, _HEADER),
+                background.isend(header, partner, _HEADER),
             ]
-            for pending in [*sends, arrival]:
+            for pending in [*sends, *arrivals]:
                 pending.wait()
-            self._arrived.append(_half_way(self._codec, self._stream, encoded, answer, mine))
+            self._arrived.append(_Change(_half_way(self._codec, self._stream, encoded, answer, mine), steps))
 
         self._job = comm.start(self._watched(meeting))
 
     def _say_goodbye(self, background: Transport) -> None:
-        header = torch.tensor([_FINISH], dtype=torch.float64)
+        header = torch.full((1 + background.size,), _FINISH, dtype=torch.float64)
         for pending in [background.isend(header, partner, _HEADER) for partner in self._partners]:
             pending.wait(_PATIENCE)
 
@@ -137,6 +146,22 @@ class AsynchronousGossip:
         return run
 
 
+@dataclass
+class _Change:
+    """What meetings have brought: how far the parameters move, and the steps of all ranks that are in them then."""
+
+    delta: Tensor
+    steps: Tensor
+
+    def apply(self, replica: Replica) -> None:
+        replica.parameters.add_(self.delta)
+        replica.progress.merge([int(step) for step in self.steps])
+
+    def add(self, other: _Change) -> None:
+        self.delta.add_(other.delta)
+        self.steps = torch.maximum(self.steps, other.steps)
+
+
 class _Answers:
     """The background of a rank that answers: as if the parameters were here, and averaging were one operation.
 
@@ -145,65 +170,74 @@ class _Answers:
     each other's parameters too, and never pull it beyond their mean.
     """
 
-    def __init__(self, partners: Sequence[int], codec: Codec, stream: Stream, parameters: Tensor) -> None:
+    def __init__(
+        self, partners: Sequence[int], codec: Codec, stream: Stream, parameters: Tensor, steps: Tensor
+    ) -> None:
         self._partners = list(partners)
         self._codec = codec
         self._stream = stream
-        self._published = (parameters, 0)
-        """The owner's parameters, and the number of the last change that is in them; replaced as a whole."""
-        self._untaken: deque[tuple[int, Tensor]] = deque()
+        self._published = (parameters, steps, 0)
+        """The owner's parameters, the steps and the number of the last change in them; replaced as a whole."""
+        self._untaken: deque[tuple[int, _Change]] = deque()
         """At most one change, which the owner takes or this side adds to: who gets hold of it has it alone."""
-        self._changes: dict[int, Tensor] = {}
+        self._changes: dict[int, _Change] = {}
         """Changes that may not be in the published parameters yet, by number."""
         self._last = 0
         self.meetings = 0
 
-    def take_in(self, parameters: Tensor) -> None:
+    def take_in(self, replica: Replica) -> None:
         """By the owner, after its step: apply what has come, and publish."""
-        number = self._published[1]
+        number = self._published[2]
         try:
             number, change = self._untaken.popleft()
-            parameters.add_(change)
+            change.apply(replica)
         except IndexError:
             pass
-        self._published = (parameters.clone(), number)
+        steps = torch.tensor(replica.progress.merged_steps, dtype=torch.float64)
+        self._published = (replica.parameters.clone(), steps, number)
 
     def run(self, background: Transport) -> None:
         like = self._published[0]
         inbox = {partner: self._codec.encoded_like(like, self._stream) for partner in self._partners}
         # Posted before anybody asks, so that a question travels at once.
         coming = {partner: background.ireceive(inbox[partner], partner, _QUESTION) for partner in self._partners}
-        replies: dict[int, Pending] = {}
-        header = torch.empty(1, dtype=torch.float64)
+        replies: dict[int, list[Pending]] = {}
+        header = torch.empty(1 + background.size, dtype=torch.float64)
         while coming:
             partner = background.receive(header, None, _HEADER, patience=_PATIENCE)
             if float(header[0]) == _FINISH:
                 coming.pop(partner).cancel()
                 continue
             coming[partner].wait()
-            if partner in replies:
-                replies[partner].wait()
+            for reply in replies.pop(partner, []):
+                reply.wait()
             mine = self._current()
-            encoded = self._codec.encode_once(mine, self._stream)
-            replies[partner] = background.isend(encoded, partner, _ANSWER)
-            self._owe(_half_way(self._codec, self._stream, encoded, inbox[partner], mine))
+            encoded = self._codec.encode_once(mine.delta, self._stream)
+            replies[partner] = [
+                background.isend(encoded, partner, _ANSWER),
+                background.isend(mine.steps, partner, _ANSWERED_STEPS),
+            ]
+            half_way = _half_way(self._codec, self._stream, encoded, inbox[partner], mine.delta)
+            self._owe(_Change(half_way, header[1:].clone()))
             coming[partner] = background.ireceive(inbox[partner], partner, _QUESTION)
             self.meetings += 1
-        for reply in replies.values():
+        for reply in itertools.chain(*replies.values()):
             reply.wait()
 
-    def _current(self) -> Tensor:
-        parameters, included = self._published
+    def _current(self) -> _Change:
+        """The parameters and steps of this moment, from zero on."""
+        parameters, steps, included = self._published
         self._changes = {number: change for number, change in self._changes.items() if number > included}
-        mine = parameters.clone()
+        mine = _Change(parameters.clone(), steps.clone())
         for change in self._changes.values():
-            mine.add_(change)
+            mine.add(change)
         return mine
 
-    def _owe(self, change: Tensor) -> None:
+    def _owe(self, change: _Change) -> None:
         try:
             number, earlier = self._untaken.popleft()
-            change = earlier.add_(change)
+            earlier.add(change)
+            change = earlier
         except IndexError:
             self._last += 1
             number = self._last

@@ -227,6 +227,7 @@ def averaged_replicas(strategy: Strategy, replica: Replica, together: Transport)
         return
     own = replica.parameters.clone()
     try:
+        replica.parameters.copy_(contribution(strategy, replica))
         average_in_place(together, replica.parameters)  # a peer may fail in the middle of it
         yield
     finally:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import IterableDataset, TensorDataset
 
 from minga.runs.workload import Workload
 
-__all__ = ["adam", "blobs", "sgd_with_momentum", "streamed_blobs"]
+__all__ = ["adam", "blobs", "counter", "sgd_with_momentum", "streamed_blobs"]
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -45,6 +45,29 @@ def blobs(
         return nn.Sequential(nn.Linear(features, 7), *norm, nn.Tanh(), nn.Linear(7, 3)).double()
 
     return Workload(name="blobs", model=model, train=dataset, test=dataset, optimizer=optimizer, batch=8, epochs=4)
+
+
+def counter(samples: int = 150) -> Workload:
+    """A parameter for each sample, which grows when the sample is used: one that is 0 has not reached the model."""
+    dataset = TensorDataset(torch.arange(samples), torch.zeros(samples))
+    return Workload(
+        name="counter",
+        model=lambda: _Counts(samples),
+        train=dataset,
+        loss=lambda outputs, targets: -outputs.mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+        batch=2,
+        epochs=1,
+    )
+
+
+class _Counts(nn.Module):
+    def __init__(self, samples: int) -> None:
+        super().__init__()
+        self.counts = nn.Parameter(torch.zeros(samples, dtype=torch.float64))
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return self.counts[indices]
 
 
 def streamed_blobs() -> Workload:
