@@ -62,10 +62,10 @@ def minga_loop(name: str, strategy: str, comm: TorchTransport, batch_norm: str =
         training=Training(steps=problems.STEPS[name], evaluate_every=0, batch_norm=batch_norm),
     )
     recorder = Recorder(None)
-    trainee = build_train_state(experiment, problems.workload(name), comm.rank, recorder.spans)
+    train_state = build_train_state(experiment, problems.workload(name), comm.rank, recorder.spans)
     dist.barrier()
     began = time.perf_counter()
-    train(experiment, trainee, comm, recorder)
+    train(experiment, train_state, comm, recorder)
     return time.perf_counter() - began
 
 

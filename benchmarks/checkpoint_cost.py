@@ -53,33 +53,33 @@ def wide() -> Workload:
 WORKLOADS: dict[str, tuple[Callable[[], Workload], int]] = {"digits": (digits, 200), "wide": (wide, 30)}
 
 
-def turn(trainee: TrainState, folder: Path, steps: int, *, checkpoint: bool) -> float:
+def turn(train_state: TrainState, folder: Path, steps: int, *, checkpoint: bool) -> float:
     """Seconds of so many steps, with a checkpoint on the way or with none; until it is written, at least."""
     # In the middle of a turn, and perhaps at its end: what is taken for the cost of one is at least that.
     settings = Checkpoints(every_steps=steps // 2 if checkpoint else 1 << 40, every_seconds=0, keep=1)
-    trainee.steps = trainee.replica.step + steps
+    train_state.steps = train_state.replica.step + steps
     experiment = Experiment(
-        workload=trainee.workload.name, strategy=Single(), training=Training(steps=1, evaluate_every=0)
+        workload=train_state.workload.name, strategy=Single(), training=Training(steps=1, evaluate_every=0)
     )
     recorder = Recorder(None)
-    keeper = CheckpointManager(folder, settings, trainee, recorder)
+    checkpoints = CheckpointManager(folder, settings, train_state, recorder)
     began = time.perf_counter()
-    train(experiment, trainee, ThreadWorld(1).transport(0), recorder, keeper)
+    train(experiment, train_state, ThreadWorld(1).transport(0), recorder, checkpoints)
     return time.perf_counter() - began
 
 
 def cost(make: Callable[[], Workload], steps: int) -> dict[str, Any]:
     workload = dataclasses.replace(make(), test=None, schedule=None)
     experiment = Experiment(workload=workload.name, strategy=Single(), training=Training(steps=1))
-    trainee = build_train_state(experiment, workload, 0)
+    train_state = build_train_state(experiment, workload, 0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for checkpoint in (True, False):  # warm up
-            turn(trainee, folder, steps, checkpoint=checkpoint)
+            turn(train_state, folder, steps, checkpoint=checkpoint)
         seconds = harness.alternate(
             {
-                "with": lambda: turn(trainee, folder, steps, checkpoint=True),
-                "without": lambda: turn(trainee, folder, steps, checkpoint=False),
+                "with": lambda: turn(train_state, folder, steps, checkpoint=True),
+                "without": lambda: turn(train_state, folder, steps, checkpoint=False),
             },
             TURNS,
             quiet=True,
@@ -91,19 +91,19 @@ def cost(make: Callable[[], Workload], steps: int) -> dict[str, Any]:
         "checkpoint": statistics.median(differences),
         "step": statistics.median(seconds["without"]) / steps,
         "bytes": written,
-        "looking": looking_seconds(trainee),
+        "looking": looking_seconds(train_state),
     }
 
 
-def looking_seconds(trainee: TrainState) -> float:
+def looking_seconds(train_state: TrainState) -> float:
     """Of both looks at the gradients of a step, with caches that the model has emptied."""
     much, seconds = torch.ones(4_000_000), []
     for _ in range(100):
         much.add_(1)
-        trainee.replica.gradients.mul_(1.0)  # as after backward
+        train_state.replica.gradients.mul_(1.0)  # as after backward
         began = time.perf_counter()
-        all_finite(trainee.replica.gradients)
-        all_finite(trainee.replica.gradients)
+        all_finite(train_state.replica.gradients)
+        all_finite(train_state.replica.gradients)
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds)
 

@@ -92,18 +92,18 @@ def repetition(make: Callable[[], Workload], steps: int) -> tuple[Seconds, Secon
     with tempfile.TemporaryDirectory() as folder:
         recorders = {"on": Recorder(Path(folder) / "events.jsonl"), "off": Recorder(None)}
         recorders["off"].spans = NO_SPANS
-        trainee = build_train_state(experiments["on"], workload, 0)
+        train_state = build_train_state(experiments["on"], workload, 0)
         for turn in range(TURNS):
             for name in ("on", "off") if turn % 2 else ("off", "on"):
                 recorder = recorders[name]
-                trainee.replica.spans = spans = recorder.spans
+                train_state.replica.spans = spans = recorder.spans
                 # The same model goes on: another one would lie elsewhere in memory, and be faster or slower for that.
-                trainee.steps = trainee.replica.step + WARM_UP + steps + 1
+                train_state.steps = train_state.replica.step + WARM_UP + steps + 1
                 comm = TracedTransport(
                     ThreadWorld(1).transport(0), recorder.traffic, waiting=lambda spans=spans: spans.span("wait")
                 )
                 clock.begin(steps)
-                train(experiments[name], trainee, comm, recorder)
+                train(experiments[name], train_state, comm, recorder)
                 for kept, seconds in zip((wall, cpu), clock.seconds(), strict=True):
                     kept[name].append(seconds)
         recorders["on"].close()

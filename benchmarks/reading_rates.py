@@ -30,14 +30,14 @@ def trainee_of(workload: Workload, steps: int | None) -> tuple[Experiment, Train
 
 def read_only(workload: Workload, steps: int | None) -> dict[str, Any]:
     """Samples per second of reading in training's order, with nothing else to do."""
-    _, trainee = trainee_of(workload, steps)
-    trainee.begin(0, 1, {})
+    _, train_state = trainee_of(workload, steps)
+    train_state.begin(0, 1, {})
     samples, began = 0, time.perf_counter()
     for _ in range(steps or 1 << 60):
-        share = trainee.order.take(0, 1, trainee.batch)
-        trainee.fetch(share)
+        share = train_state.order.take(0, 1, train_state.batch)
+        train_state.fetch(share)
         samples += len(share.indices)
-        if trainee.order.epoch:
+        if train_state.order.epoch:
             break
     return {"samples per second": samples / (time.perf_counter() - began), "samples": samples}
 
@@ -45,8 +45,8 @@ def read_only(workload: Workload, steps: int | None) -> dict[str, Any]:
 def train_on(workload: Workload, steps: int | None, *, one_batch: bool = False) -> dict[str, Any]:
     """Samples per second of training, and the part of the time that it waited for data."""
     # Trained without the test part, which would be evaluated within the time.
-    experiment, trainee = trainee_of(dataclasses.replace(workload, test=None), steps)
-    fetch, waited, samples = trainee.fetch, 0.0, 0
+    experiment, train_state = trainee_of(dataclasses.replace(workload, test=None), steps)
+    fetch, waited, samples = train_state.fetch, 0.0, 0
     kept: list[Any] = []
 
     def timed(share: Any) -> Any:
@@ -58,16 +58,16 @@ def train_on(workload: Workload, steps: int | None, *, one_batch: bool = False) 
         waited += time.perf_counter() - began
         return kept[0]
 
-    trainee.fetch = timed  # type: ignore[method-assign]
+    train_state.fetch = timed  # type: ignore[method-assign]
     read_before = read_from_disk()
     began = time.perf_counter()
-    train(experiment, trainee, ThreadWorld(1).transport(0), Recorder(None))
+    train(experiment, train_state, ThreadWorld(1).transport(0), Recorder(None))
     seconds = time.perf_counter() - began
-    ahead = trainee.ahead
+    ahead = train_state.ahead
     disk = read_from_disk() - read_before
-    trainee.workload = workload
+    train_state.workload = workload
     tested = workload.test is not None and not one_batch
-    metrics = trainee.evaluate(ThreadWorld(1).transport(0)).numbers if tested else {}
+    metrics = train_state.evaluate(ThreadWorld(1).transport(0)).numbers if tested else {}
     return {
         "samples per second": samples / seconds,
         "samples": samples,

@@ -40,11 +40,11 @@ def make_shard(size: tuple[int, int]) -> Shard:
 class Contestant:
     """A server that applies updates."""
 
-    def __init__(self, size: tuple[int, int], ledger: UpdateLog) -> None:
-        self.ledger = ledger
+    def __init__(self, size: tuple[int, int], update_log: UpdateLog) -> None:
+        self.update_log = update_log
         self.shard = make_shard(size)
         self._number = 0
-        ledger.begin(self.shard, PERIOD)
+        update_log.begin(self.shard, PERIOD)
 
     def run(self) -> float:
         """Seconds of an update, in the mean."""
@@ -53,10 +53,10 @@ class Contestant:
             self._number += 1
             push = Push("worker", self._number, self._number, 1.0)
             update = Update((push,), (0.1,), (self.shard.gradients,), together=True)
-            self.ledger.append(self.shard, update)
+            self.update_log.append(self.shard, update)
             self.shard.apply(update)
-            self.ledger.applied()
-            self.ledger.tidy_up(self.shard)
+            self.update_log.applied()
+            self.update_log.tidy_up(self.shard)
         return (time.perf_counter() - began) / UPDATES
 
 

@@ -33,11 +33,11 @@ def minga_loop(name: str) -> float:
     experiment = Experiment(workload=name, strategy=Single(), training=Training(steps=steps))
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder) / "events.jsonl")
-        trainee = build_train_state(experiment, workload, 0, recorder.spans)
+        train_state = build_train_state(experiment, workload, 0, recorder.spans)
         spans = recorder.spans
         comm = TracedTransport(ThreadWorld(1).transport(0), recorder.traffic, waiting=lambda: spans.span("wait"))
         began = time.perf_counter()
-        train(experiment, trainee, comm, recorder)
+        train(experiment, train_state, comm, recorder)
         seconds = time.perf_counter() - began
         recorder.close()
     return seconds

@@ -42,24 +42,24 @@ def train_with_checkpoints(
     run: Path, experiment: Experiment, workload: Workload, *, resume: str | None = None, **options: Any
 ) -> list[TrainState]:
     """Train in threads; what was trained on each rank."""
-    trainees = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
+    train_states = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
 
     def body(comm: Transport) -> TrainState:
         recorder = Recorder(event_file(run, comm.rank))
         checkpoint = Checkpoint(run / "checkpoints" / resume) if resume else None
-        keeper = PatientManager(
+        checkpoints = PatientManager(
             run,
             experiment.checkpoints,
-            trainees[comm.rank],
+            train_states[comm.rank],
             recorder,
             resumption=None if checkpoint is None else Resumption(checkpoint),
             **options,
         )
         try:
-            train(experiment, trainees[comm.rank], comm, recorder, keeper)
+            train(experiment, train_states[comm.rank], comm, recorder, checkpoints)
         finally:
             recorder.close()
-        return trainees[comm.rank]
+        return train_states[comm.rank]
 
     return run_threads(experiment.ranks, body)
 

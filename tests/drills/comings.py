@@ -22,7 +22,7 @@ def join(job: Job, dice: random.Random) -> None:
     job.until_step(30)
     before = job.setting.nodes
     job.join_another()
-    joined = job.until_event("regrouped", lambda event: event["ranks"] == before + 1)
+    joined = job.until_event("recovered", lambda event: event["ranks"] == before + 1)
     job.harm()
     # Others go on while it starts; what they notice is the pause in which all come together.
     job.harmed = joined["time"] - joined["seconds"]

@@ -2,7 +2,7 @@
 
 log = EventLog(run / "events"); log.read()
 log.steps["rank-0"]              # [(time, step), ...]
-log.of("regrouped")              # with the file's name as "who"
+log.of("recovered")              # with the file's name as "who"
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def cut(hosts: Sequence[str], seconds: float | None, *, loud: bool = False) -> H
 def _all_train(job: Job, ranks: int) -> bool:
     """Whether somebody who was not cut off trains with everybody, after the links were mended."""
     job.log.read()
-    changes = [event for event in job.log.of("regrouped") if event["who"] not in job.victims]
+    changes = [event for event in job.log.of("recovered") if event["who"] not in job.victims]
     together = not changes or changes[-1]["ranks"] == ranks
     stepping = all(
         job.log.steps.get(who, [(0.0, 0)])[-1][0] > job.mended for who in (f"rank-{rank}" for rank in range(ranks))

@@ -90,7 +90,7 @@ def longest_pause(log: EventLog, since: float, victims: set[str]) -> float | Non
 def lost_steps(log: EventLog, since: float, victims: set[str]) -> float:
     """Of all changes after the harm, the one that cost most: steps that were done before it, and samples still owed."""
     changes: dict[int, list[dict[str, Any]]] = {}
-    for event in log.of("regrouped"):
+    for event in log.of("recovered"):
         if event["time"] > since:
             changes.setdefault(event["generation"], []).append(event)
     lost = [0.0]

@@ -53,7 +53,7 @@ def kill_server(rank: int) -> Harm:
         _somewhere(job, dice)
         job.kill(pid)
         job.harm(who)
-        job.until_event("regrouped", lambda event: bool(event["time"] > job.harmed))
+        job.until_event("recovered", lambda event: bool(event["time"] > job.harmed))
 
     return harm
 
@@ -107,7 +107,7 @@ def stop_for_a_while(rank: int, seconds: float | None) -> Harm:
         finally:
             job.kill(pid, signal.SIGCONT)
         job.mended = time.perf_counter()
-        job.until_event("regrouped", lambda event: event["who"] == who and event["time"] > job.mended)
+        job.until_event("recovered", lambda event: event["who"] == who and event["time"] > job.mended)
 
     return harm
 

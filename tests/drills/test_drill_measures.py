@@ -27,7 +27,7 @@ def step(time: float, number: int) -> dict[str, Any]:
 
 
 def regrouped(time: float, number: int, generation: int = 2, owed: int = 0) -> dict[str, Any]:
-    return {"event": "regrouped", "time": time, "step": number, "generation": generation, "owed": owed, "ranks": 2}
+    return {"event": "recovered", "time": time, "step": number, "generation": generation, "owed": owed, "ranks": 2}
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_file_that_was_replaced_is_read_anew_and_broken_lines_are_passed_over(
     (tmp_path / "new").replace(tmp_path / "rank-0.jsonl")
     found.read()
     assert found.steps["rank-0"] == [(1.0, 1), (3.0, 2)]
-    assert found.of("regrouped") == []
+    assert found.of("recovered") == []
 
 
 def test_what_a_node_that_joined_has_handed_over_does_not_count_twice(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_a_node_that_joined_has_handed_over_does_not_count_twice(tmp_path: 
     write(tmp_path / "run", "rank-4", step(1.0, 1), regrouped(2.0, 1))
     found.read()
     assert set(found.steps) == {"rank-0", "joined-1/rank-4"}
-    assert len(found.of("regrouped")) == 1
+    assert len(found.of("recovered")) == 1
 
 
 GOOD = {

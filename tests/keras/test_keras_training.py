@@ -41,27 +41,27 @@ def trained(
     experiment: Experiment, workload: Workload, run: Path | None = None, resume: int | None = None
 ) -> list[TrainState]:
     """Train in threads; `run`: with checkpoints there, from one of them if so."""
-    trainees = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
+    train_states = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
 
     def body(comm: Transport) -> TrainState:
         recorder = Recorder(event_file(run, comm.rank) if run else None)
-        keeper = None
+        checkpoints = None
         if run is not None:
             resumption = None if resume is None else Resumption(list_checkpoints(run)[resume])
-            keeper = CheckpointManager(
-                run, experiment.checkpoints, trainees[comm.rank], recorder, resumption=resumption
+            checkpoints = CheckpointManager(
+                run, experiment.checkpoints, train_states[comm.rank], recorder, resumption=resumption
             )
         try:
-            train(experiment, trainees[comm.rank], comm, recorder, keeper)
+            train(experiment, train_states[comm.rank], comm, recorder, checkpoints)
         finally:
             recorder.close()
-        return trainees[comm.rank]
+        return train_states[comm.rank]
 
     return run_threads(experiment.ranks, body)
 
 
-def untrained(trainee: TrainState) -> dict[str, torch.Tensor]:
-    named = trainee.replica.model.named_parameters()
+def untrained(train_state: TrainState) -> dict[str, torch.Tensor]:
+    named = train_state.replica.model.named_parameters()
     return {name: tensor.detach() for name, tensor in named if not tensor.requires_grad}
 
 
@@ -77,8 +77,8 @@ def test_two_ranks_with_ring_equal_one_process_with_the_whole_batch() -> None:
     workload = minga.keras.workload(plain, train=(PICTURES[:60], LABELS[:60]))
     alone = trained(experiment_of("single", 1, batch=16), workload)
     together = trained(experiment_of("ring", 2, batch=8), workload)
-    for trainee in together:
-        assert torch.allclose(trainee.replica.parameters, alone[0].replica.parameters, rtol=0, atol=1e-12)
+    for train_state in together:
+        assert torch.allclose(train_state.replica.parameters, alone[0].replica.parameters, rtol=0, atol=1e-12)
     begun = build_train_state(experiment_of("single", 1), workload, 0).replica.parameters
     assert not torch.allclose(begun, alone[0].replica.parameters, atol=1e-2)
 
@@ -95,12 +95,12 @@ def test_batch_normalization_over_the_samples_of_all_ranks_is_that_of_one_proces
     alone = trained(experiment_of("single", 1, batch=18), workload)[0]
     apart = trained(experiment_of("ring", nodes, total_batch=18, batch_norm="each_node"), workload)[0]
     assert not torch.allclose(apart.replica.parameters, alone.replica.parameters, rtol=0, atol=1e-2)
-    for trainee in trained(experiment_of("ring", nodes, total_batch=18), workload):
-        assert torch.allclose(trainee.replica.parameters, alone.replica.parameters, rtol=0, atol=1e-5)
+    for train_state in trained(experiment_of("ring", nodes, total_batch=18), workload):
+        assert torch.allclose(train_state.replica.parameters, alone.replica.parameters, rtol=0, atol=1e-5)
         for name, tensor in untrained(alone).items():
             if not is_seed(name):
-                torch.testing.assert_close(untrained(trainee)[name], tensor, rtol=0, atol=1e-5)
-        assert all("_moments" not in vars(layer) for layer in trainee.replica.model.layers)
+                torch.testing.assert_close(untrained(train_state)[name], tensor, rtol=0, atol=1e-5)
+        assert all("_moments" not in vars(layer) for layer in train_state.replica.model.layers)
 
 
 def test_one_rank_equals_fit_with_regularizers_and_batch_normalization() -> None:
@@ -143,9 +143,9 @@ def test_statistics_are_agreed_on_and_seeds_are_not(strategy: str) -> None:
     data = (PICTURES, LABELS)
     workload = minga.keras.workload(lambda: normalised(dropout_seed=7), train=data, test=data)
     ranks = [
-        trainee
-        for trainee in trained(experiment_of(strategy, 2, batch=8), workload)
-        if trainee.replica.progress.last_applied_step
+        train_state
+        for train_state in trained(experiment_of(strategy, 2, batch=8), workload)
+        if train_state.replica.progress.last_applied_step
     ]
     first, second = untrained(ranks[0]), untrained(ranks[1])
     statistics = [name for name in first if not is_seed(name)]
@@ -164,10 +164,10 @@ def test_ranks_drop_different_units(dropout_seed: int | None) -> None:
     inputs, targets = torch.from_numpy(PICTURES[:8]).float(), torch.from_numpy(LABELS[:8])
     outputs = []
     for rank in (0, 1):
-        trainee = build_train_state(experiment_of("ring", 2), workload, rank)
-        outputs.append(workload.predict(trainee.replica.model, (inputs, targets))[0])
-        trainee.replica.model.eval()
-        outputs.append(workload.predict(trainee.replica.model, (inputs, targets))[0])
+        train_state = build_train_state(experiment_of("ring", 2), workload, rank)
+        outputs.append(workload.predict(train_state.replica.model, (inputs, targets))[0])
+        train_state.replica.model.eval()
+        outputs.append(workload.predict(train_state.replica.model, (inputs, targets))[0])
     assert not torch.allclose(outputs[0], outputs[2])
     assert not torch.allclose(outputs[0], outputs[1])
 
@@ -203,7 +203,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_bits(tmp_path: Path, strategy
         for name, tensor in untrained(before).items():
             assert torch.equal(tensor, theirs[name]), name
     another = trained(experiment_of(strategy, 3, batch=8), workload, tmp_path, resume=0)
-    seeds = [next(t for name, t in untrained(trainee).items() if is_seed(name)) for trainee in another]
+    seeds = [next(t for name, t in untrained(train_state).items() if is_seed(name)) for train_state in another]
     assert len({int(seed[0]) for seed in seeds}) == 3
 
 
@@ -225,9 +225,9 @@ def test_metrics_that_are_no_means_are_those_of_keras_over_all_samples_of_all_ra
 
     # Of 61 samples, three ranks have different numbers: a mean over ranks would be another number.
     workload = minga.keras.workload(make, train=(PICTURES, first), test=(PICTURES[:61], first[:61]))
-    trainees = [build_train_state(experiment_of("ring", 3), workload, rank) for rank in range(3)]
-    found = run_threads(3, lambda comm: trainees[comm.rank].evaluate(comm))[0].numbers
-    model = trainees[0].replica.model
+    train_states = [build_train_state(experiment_of("ring", 3), workload, rank) for rank in range(3)]
+    found = run_threads(3, lambda comm: train_states[comm.rank].evaluate(comm))[0].numbers
+    model = train_states[0].replica.model
     model.compile("sgd", "binary_crossentropy", metrics=counting())
     told = model.evaluate(PICTURES[:61], first[:61], batch_size=61, verbose=0, return_dict=True)
     assert {"auc", "f1_score", "recall"} <= set(found)
@@ -248,9 +248,9 @@ def test_padding_counts_in_no_metric() -> None:
         return model
 
     workload = minga.keras.workload(make, train=(words, tags), test=(words, tags))
-    trainees = [build_train_state(experiment_of("ring", 3), workload, rank) for rank in range(3)]
-    found = run_threads(3, lambda comm: trainees[comm.rank].evaluate(comm))[0].numbers
-    outputs = trainees[0].replica.model(words)
+    train_states = [build_train_state(experiment_of("ring", 3), workload, rank) for rank in range(3)]
+    found = run_threads(3, lambda comm: train_states[comm.rank].evaluate(comm))[0].numbers
+    outputs = train_states[0].replica.model(words)
     hits = (outputs.argmax(dim=-1) == torch.from_numpy(tags)).double()
     assert found["accuracy"] == pytest.approx(float(hits[words != 0].mean()), abs=1e-5)
     assert found["accuracy"] != pytest.approx(float(hits.mean()), abs=1e-2)
@@ -271,7 +271,7 @@ def test_inner_models_with_layers_of_the_same_name_are_trained_and_saved(tmp_pat
 
     workload = minga.keras.workload(make, train=(PICTURES, LABELS))
     begun = build_train_state(experiment_of("ring", 2), workload, 0).replica.model.get_weights()
-    first, second = (trainee.replica.model for trainee in trained(experiment_of("ring", 2, epochs=1), workload))
+    first, second = (train_state.replica.model for train_state in trained(experiment_of("ring", 2, epochs=1), workload))
     assert len(begun) == 4
     for before, after, other in zip(begun, first.get_weights(), second.get_weights(), strict=True):
         assert not numpy.array_equal(before, after) and numpy.array_equal(after, other)
@@ -290,7 +290,7 @@ def test_what_a_layer_gets_after_it_was_built_is_trained() -> None:
     workload = minga.keras.workload(make, train=(PICTURES, LABELS))
     begun_model: Any = build_train_state(experiment_of("ring", 2), workload, 0).replica.model
     begun = {variable.path: variable.numpy() for variable in begun_model.variables}
-    first, second = (trainee.replica.model for trainee in trained(experiment_of("ring", 2), workload))
+    first, second = (train_state.replica.model for train_state in trained(experiment_of("ring", 2), workload))
     moved = [one.path for one in first.variables if not numpy.array_equal(begun[one.path], one.numpy())]
     assert [path.rpartition("/")[2] for path in moved] == ["bias", "lora_kernel_a", "lora_kernel_b"]
     for one, other in zip(first.variables, second.variables, strict=True):

@@ -1,4 +1,4 @@
-"""Agents: processes in namespaces that do what the keeper asks for."""
+"""Agents: processes in namespaces that do what the daemon asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minga.lab.rights import check_rights
 @pytest.fixture
 def agent(labs_possible: None) -> Iterator[Agent]:
     if check_rights():
-        pytest.skip("as an ordinary user, only a keeper in a user namespace can have agents")
+        pytest.skip("as an ordinary user, only a daemon in a user namespace can have agents")
     started = start_agent("somebody")
     yield started
     started.end()

@@ -179,7 +179,7 @@ def test_nothing_is_left_when_the_owner_is_ended(how: signal.Signals) -> None:
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert owner.stdout is not None
     name = owner.stdout.readline().strip()
-    assert len(processes_of(name)) >= 5  # keeper, switch, two hosts, relay or not
+    assert len(processes_of(name)) >= 5  # daemon, switch, two hosts, relay or not
     owner.send_signal(how)
     owner.wait(10)
     owner.stdout.close()
@@ -271,7 +271,7 @@ def test_an_ordinary_user_finds_its_labs() -> None:
 def test_a_killed_keeper_is_told_and_its_traces_are_removed() -> None:
     with pytest.raises(LabError, match="is gone"), Lab(Network(), 2, cpu=(0.5,)) as lab:
         (record,) = [each for each in registry.records() if each.name == lab.name]
-        os.kill(record.keeper, signal.SIGKILL)
+        os.kill(record.daemon, signal.SIGKILL)
         lab.measure()
     assert gone(lab.name)
 
@@ -283,15 +283,15 @@ def test_leftovers_of_a_lab_whose_every_process_was_killed_are_found_and_removed
         "from minga.runs.network import Network\n"
         "with Lab(Network(), 1, cpu=(0.5,)) as lab:\n"
         "    record = next(each for each in registry.records() if each.name == lab.name)\n"
-        "    print(lab.name, record.keeper, flush=True)\n"
+        "    print(lab.name, record.daemon, flush=True)\n"
         "    time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
-    name, keeper = owner.stdout.readline().split()
+    name, daemon = owner.stdout.readline().split()
     assert name not in registry.leftovers()  # it is in use
-    os.kill(owner.pid, signal.SIGSTOP)  # so that it can't clean up behind the keeper
-    os.kill(int(keeper), signal.SIGKILL)
+    os.kill(owner.pid, signal.SIGSTOP)  # so that it can't clean up behind the daemon
+    os.kill(int(daemon), signal.SIGKILL)
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait(10)
     owner.stdout.close()

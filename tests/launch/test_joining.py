@@ -77,14 +77,14 @@ def test_a_node_joins_in_mid_run_and_leaves_again_while_others_go_on(tmp_path: P
     (tmp_path / "model.safetensors").unlink()  # another machine has not got what the run began with
     joined = host.joined_by(tmp_path / "second")
     until(lambda: step_of(tmp_path / "second") > 20)
-    assert {event["ranks"] for event in events(host.runs, "regrouped")} == {3}
+    assert {event["ranks"] for event in events(host.runs, "recovered")} == {3}
     os.kill(events(tmp_path / "second", "started")[0]["pid"], signal.SIGTERM)
     began = time.monotonic()
     with pytest.raises(RunStopped, match="the others go on"):
         joined.end()
     assert time.monotonic() - began < 5
     assert host.end().steps == 500
-    changes = events(host.runs, "regrouped")
+    changes = events(host.runs, "recovered")
     assert [event["ranks"] for event in changes if event["rank"] == 0] == [3, 2]
     assert "has left" in changes[-1]["reason"]
     assert changes[-1]["seconds"] < 2

@@ -203,7 +203,7 @@ def test_a_worker_that_raises_is_named_with_its_own_traceback(
 @pytest.mark.chaos
 def test_losses_that_are_no_numbers_name_rank_and_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankFailed, match=r"loss is nan on rank 1 at step 6, and none of 2 steps in a row") as caught:
-        run_broken(tmp_path, monkeypatch, "nan", bad_steps_in_a_row=2)
+        run_broken(tmp_path, monkeypatch, "nan", non_finite_steps_in_a_row=2)
     assert caught.value.traceback == ""
 
 

@@ -41,5 +41,5 @@ def test_who_never_connects_is_out_within_seconds_and_let_in_again_ever_later(tm
         assert "look for a firewall or a wrong interface between them" in member.message
         member.close()
     assert host.end().steps == 250
-    assert [event["ranks"] for event in events(host.runs, "regrouped")].count(3) == 0  # nobody trained with it
+    assert [event["ranks"] for event in events(host.runs, "recovered")].count(3) == 0  # nobody trained with it
     assert len(digests(host.runs)) == 1

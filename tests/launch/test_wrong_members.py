@@ -32,10 +32,10 @@ def state_of(change: Callable[[nn.Module], nn.Module]) -> bytes:
 
     workload: Workload = blobs(optimizer=sgd_with_momentum)
     workload = dataclasses.replace(workload, model=lambda: change(blobs().model()))
-    trainee = build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
+    train_state = build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
     comm = ThreadWorld(1).transport(0)
-    AllReduce().start(trainee.replica, comm)
-    return take(trainee, AllReduce(), comm, shared_only=True).to_bytes()
+    AllReduce().start(train_state.replica, comm)
+    return take(train_state, AllReduce(), comm, shared_only=True).to_bytes()
 
 
 def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
@@ -96,6 +96,6 @@ def test_who_sends_what_can_not_be_is_out_and_the_others_go_on(tmp_path: Path, k
         until(lambda before=before: step_of(host.runs) > before + 5)
     log = run / "logs" / "coordinator.log"
     until(lambda: all(f"out: {id} sent what can't be" in log.read_text() for id in wrong))
-    assert {event["ranks"] for event in events(host.runs, "regrouped")} <= {2, 3}
+    assert {event["ranks"] for event in events(host.runs, "recovered")} <= {2, 3}
     assert host.end().steps == steps
     assert len(digests(host.runs)) == 1

@@ -212,7 +212,7 @@ def recovery_seconds(running: Running, killed: float) -> float:
     for path in event_files(running.directory):
         regrouped = None
         for event in read_events(path):
-            if event["event"] == "regrouped" and event["time"] > killed:
+            if event["event"] == "recovered" and event["time"] > killed:
                 regrouped = event
             elif event["event"] == "step" and regrouped is not None:
                 found.append(event["time"] - killed)
@@ -228,7 +228,7 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     killed = time.perf_counter()
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
     assert recovery_seconds(running, killed) < 2
-    regrouped = running.events("regrouped")
+    regrouped = running.events("recovered")
     assert {event["ranks"] for event in regrouped} == {3}
     # Everybody says who is gone, also who has seen another survivor's connection end first.
     assert {event["reason"] for event in regrouped} == {f"node-{rank} is gone: its connection ended"}
@@ -270,7 +270,7 @@ def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_th
         address, port = running.wait_for(lambda: where)[0]
         invitation = Invitation(address=address, port=port, token=listening.token, runs=str(tmp_path / "elsewhere"))
         joined = Part(lambda: join_run(invitation))
-        running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 3])
+        running.wait_for(lambda: [event for event in running.events("recovered", 0) if event["ranks"] == 3])
         os.kill(running.pid(0), signal.SIGKILL)
     summary = running.end()
     joined.end()
@@ -279,7 +279,7 @@ def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_th
     (model,) = [*Path(summary.run).glob("model.safetensors"), *(tmp_path / "elsewhere").glob("*/model.safetensors")]
     counts = load_file(model)["counts.weight"].reshape(-1)
     assert torch.equal(counts, torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
-    sizes = [event["ranks"] for event in running.events("regrouped", 2)]
+    sizes = [event["ranks"] for event in running.events("recovered", 2)]
     assert sizes == [2, 3, 2]
 
 
@@ -300,7 +300,7 @@ def test_with_fewer_than_min_nodes_a_run_that_nobody_can_join_ends_and_says_so(t
     running = Running(tmp_path, "ring", nodes=3, min_nodes=2)
     running.wait_for_step(10)
     os.kill(running.pid(1), signal.SIGKILL)
-    running.wait_for(lambda: running.events("regrouped", 0))
+    running.wait_for(lambda: running.events("recovered", 0))
     os.kill(running.pid(2), signal.SIGKILL)
     with pytest.raises(RunError, match="1 of the nodes is left, fewer than --min-nodes, and nobody can join"):
         running.end(20)
@@ -319,7 +319,7 @@ def test_with_fewer_than_min_nodes_a_run_that_others_can_join_waits_and_goes_on(
     address, port = where[0]
     invitation = Invitation(address=address, port=port, token=listening.token, runs=str(tmp_path / "elsewhere"))
     joined = Part(lambda: join_run(invitation))
-    running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
+    running.wait_for(lambda: [event for event in running.events("recovered", 0) if event["ranks"] == 2])
     assert max(event["step"] for event in running.events("step", 0)) <= before + 2
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
     joined.end()
@@ -332,10 +332,10 @@ def test_a_rank_that_was_stopped_comes_back_as_new(tmp_path: Path) -> None:
     with running.slowly():
         os.kill(running.pid(1), signal.SIGSTOP)
         try:
-            running.wait_for(lambda: [event for event in running.events("regrouped", 0) if event["ranks"] == 2])
+            running.wait_for(lambda: [event for event in running.events("recovered", 0) if event["ranks"] == 2])
         finally:
             os.kill(running.pid(1), signal.SIGCONT)
-        running.wait_for(lambda: [event for event in running.events("regrouped", 1) if event["ranks"] == 3])
+        running.wait_for(lambda: [event for event in running.events("recovered", 1) if event["ranks"] == 3])
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
@@ -346,7 +346,7 @@ def test_a_rank_that_hangs_in_its_own_program_is_left_behind(tmp_path: Path) -> 
     running.wait_for_step(20)
     running.hanging.write_text(str(running.pid(1)))
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
-    regrouped = running.events("regrouped", 0)
+    regrouped = running.events("recovered", 0)
     assert [event["ranks"] for event in regrouped] == [2]
     assert "node-1 makes no progress" in regrouped[0]["reason"]
 
@@ -388,7 +388,7 @@ def test_auto_plans_again_when_a_node_is_gone(tmp_path: Path) -> None:
     summary = running.end()
     assert summary.steps >= STEPS
     assert len(summary.planned) >= 2
-    assert {event["ranks"] for event in running.events("regrouped")} == {2}
+    assert {event["ranks"] for event in running.events("recovered")} == {2}
 
 
 @pytest.mark.slow
@@ -396,7 +396,7 @@ def test_a_rank_that_is_killed_before_it_has_begun_is_started_again(tmp_path: Pa
     (tmp_path / "dying").write_text("1")
     running = Running(tmp_path, "ring", nodes=3)
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
-    assert not running.events("regrouped")  # all three from the beginning to the end
+    assert not running.events("recovered")  # all three from the beginning to the end
 
 
 @pytest.mark.slow
@@ -429,7 +429,7 @@ def test_who_has_lost_contact_goes_on_computing_and_writes_no_checkpoints(tmp_pa
     assert all("lost contact" in event["message"] for event in failed)
     assert not written & {event["checkpoint"] for event in failed}
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
-    assert not running.events("regrouped")  # it was the coordinator that stood still, and nobody is blamed
+    assert not running.events("recovered")  # it was the coordinator that stood still, and nobody is blamed
 
 
 def test_when_all_are_killed_the_run_has_failed(tmp_path: Path) -> None:

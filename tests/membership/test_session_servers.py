@@ -43,7 +43,7 @@ answered = []
 send = Server._send_parameters
 
 def send_or_die(self, worker, **options):
-    if self._ledger.version >= 50:
+    if self._update_log.version >= 50:
         answered.append(worker)
         if len(answered) == 2:
             die_once("server")
@@ -128,7 +128,7 @@ def wait_for_another(running: Running, rank: int, times: int = 2) -> None:
 
 def last_size(running: Running) -> int:
     """How many there were in the end."""
-    return int(max(running.events("regrouped"), key=lambda event: float(event["time"]))["ranks"])
+    return int(max(running.events("recovered"), key=lambda event: float(event["time"]))["ranks"])
 
 
 def log(running: Running, rank: int) -> str:

@@ -115,23 +115,23 @@ def watch(
         training=Training(steps=steps, evaluate_every=0, **options),
         checkpoints=checkpoints,
     )
-    trainees = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
+    train_states = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
     seen: list[list[Tensor]] = [[] for _ in range(experiment.ranks)]
 
     class Watching(CheckpointManager):
         def stepped(self, *, good: bool, metrics: Any) -> None:
-            seen[self._comm.rank].append(self._trainee.replica.parameters.clone())
+            seen[self._comm.rank].append(self._train_state.replica.parameters.clone())
             super().stepped(good=good, metrics=metrics)
             self._writer.wait()
 
     def body(comm: Transport) -> Replica:
         recorder = Recorder(event_file(run, comm.rank))
-        keeper = Watching(run, experiment.checkpoints, trainees[comm.rank], recorder)
+        checkpoints = Watching(run, experiment.checkpoints, train_states[comm.rank], recorder)
         try:
-            train(experiment, trainees[comm.rank], comm, recorder, keeper)
+            train(experiment, train_states[comm.rank], comm, recorder, checkpoints)
         finally:
             recorder.close()
-        return trainees[comm.rank].replica
+        return train_states[comm.rank].replica
 
     run_threads(experiment.ranks, body)
     return seen
@@ -171,7 +171,7 @@ def test_all_leave_out_the_step_of_one(tmp_path: Path, strategy: str) -> None:
         assert bool(torch.isfinite(seen[rank][-1]).all())
         if "ps" not in strategy or "codec" not in strategy:
             assert torch.equal(seen[rank][-1], seen[0][-1])
-    (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "bad_numbers")]
+    (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "non_finite")]
     assert (event["rank"], event["step"], event["layer"], event["value"]) == (BAD_RANK, BAD_STEP, "2.bias", "nan")
 
 
@@ -191,7 +191,7 @@ def test_all_leave_out_the_step_of_one_whose_loss_is_no_number(tmp_path: Path, s
         assert torch.equal(seen[rank][BAD_STEP - 1], seen[rank][BAD_STEP - 2]), "the bad step changed something"
         assert not torch.equal(seen[rank][BAD_STEP], seen[rank][BAD_STEP - 1])
         assert torch.equal(seen[rank][-1], seen[0][-1]) and bool(torch.isfinite(seen[rank][-1]).all())
-    (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "bad_numbers")]
+    (event,) = [event for rank in range(3) for event in events(tmp_path, rank, "non_finite")]
     assert (event["rank"], event["step"], event["layer"], event["value"]) == (BAD_RANK, BAD_STEP, None, "nan")
 
 
@@ -202,7 +202,7 @@ def test_where_steps_are_ones_own_only_that_rank_leaves_it_out(tmp_path: Path, s
     seen = watch(strategy, bad_on_one_rank(blobs()), tmp_path, steps=20)
     assert all(bool(torch.isfinite(parameters).all()) for rank in seen for parameters in rank)
     assert not torch.equal(seen[0][BAD_STEP - 1], seen[0][BAD_STEP - 2])
-    assert [event["step"] for event in events(tmp_path, BAD_RANK, "bad_numbers")] == [BAD_STEP]
+    assert [event["step"] for event in events(tmp_path, BAD_RANK, "non_finite")] == [BAD_STEP]
 
 
 def events(run: Path, rank: int, kind: str) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ def test_the_end_and_the_last_checkpoint_is_from_before(tmp_path: Path, strategy
     bad_from = 7
     workload = bad_on_one_rank(blobs(), tuple(range(bad_from, 100)))
     with pytest.raises(DivergedError, match=r"nan in the gradient of 2.bias on rank 1 at step 10, and none of 4 steps"):
-        watch(strategy, workload, tmp_path, steps=50, bad_steps_in_a_row=4)
+        watch(strategy, workload, tmp_path, steps=50, non_finite_steps_in_a_row=4)
     good = [checkpoint for checkpoint in list_checkpoints(tmp_path) if checkpoint.problem() is None]
     # That of step 6 is not among them: the first step from there on could not be used.
     assert [checkpoint.order[1] for checkpoint in good] == [2, 4]
@@ -224,7 +224,7 @@ def test_the_end_and_the_last_checkpoint_is_from_before(tmp_path: Path, strategy
 def test_without_any_checkpoint_before_the_state_before_the_bad_steps_is_kept(tmp_path: Path) -> None:
     workload = bad_on_one_rank(blobs(), tuple(range(20, 100)))
     with pytest.raises(DivergedError):
-        watch("ring", workload, tmp_path, steps=50, checkpoints=Checkpoints(), bad_steps_in_a_row=4)
+        watch("ring", workload, tmp_path, steps=50, checkpoints=Checkpoints(), non_finite_steps_in_a_row=4)
     (kept,) = list_checkpoints(tmp_path)
     assert kept.problem() is None and kept.order[1] == 20
     clean = tmp_path / "clean"

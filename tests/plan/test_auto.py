@@ -74,7 +74,7 @@ def simulated(profile: Profile, steps: int, network: Network, *changes: Change, 
 
 
 def plans_of(simulation: Simulation) -> list[dict[str, object]]:
-    plans = [trainee.replica.notes["planned"] for trainee in simulation.trainees.values()]
+    plans = [train_state.replica.notes["planned"] for train_state in simulation.train_states.values()]
     assert all(plan == plans[0] for plan in plans), "ranks disagree"
     return list(plans[0])
 

@@ -38,7 +38,7 @@ def text_of(screen: Console) -> str:
 def regrouped(time: float, *members: str, generation: int = 2, rank: int = 0) -> dict[str, Any]:
     """What a rank says when it goes on with these."""
     counts = {"ranks": len(members), "generation": generation, "step": 8, "seconds": 0.1}
-    return {"event": "regrouped", "time": time, "rank": rank, "members": list(members), **counts}
+    return {"event": "recovered", "time": time, "rank": rank, "members": list(members), **counts}
 
 
 def test_who_is_lost_and_who_comes_is_told_once(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def train(name: str) -> dict[str, Any]:
     )
     simulation.world.hosts[nodes - 1].speed = SLOW if nodes > 1 else 1.0
     simulation.run()
-    workers = [simulation.trainees[rank] for rank in range(nodes)]
+    workers = [simulation.train_states[rank] for rank in range(nodes)]
     pictures, classes = workers[0].workload.test.tensors  # type: ignore[union-attr]
     digest = hashlib.sha256()
     for worker in workers:

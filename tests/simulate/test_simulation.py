@@ -121,7 +121,7 @@ def profile() -> Profile:
 
 
 def parameters_of(simulation: Simulation, rank: int) -> Tensor:
-    return simulation.trainees[rank].replica.parameters
+    return simulation.train_states[rank].replica.parameters
 
 
 @pytest.mark.parametrize("strategy", DETERMINISTIC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import tempfile
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_the_methods_of_a_strategy_and_of_progress_are_documented_with_their_sig
 
 def test_every_trait_is_in_the_table_with_its_meaning() -> None:
     body = ast.parse(inspect.getsource(Traits)).body[0].body  # type: ignore[attr-defined]
-    for field, about in zip(body, body[1:], strict=False):
+    for field, about in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign):
             assert isinstance(field.target, ast.Name)
             meaning = " ".join(about.value.value.split())

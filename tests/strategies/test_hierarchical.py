@@ -65,11 +65,11 @@ def bytes_between_sites(strategy: str, steps: int) -> dict[str, int]:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=4), training=Training(steps=steps, evaluate_every=0)
     )
-    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(4)]
+    train_states = [build_train_state(experiment, blobs(), rank) for rank in range(4)]
     totals: dict[str, int] = {}
 
     def body(comm: Transport) -> None:
-        train(experiment, trainees[comm.rank], CountsBetweenSites(comm, totals), Recorder(None))
+        train(experiment, train_states[comm.rank], CountsBetweenSites(comm, totals), Recorder(None))
 
     run_threads(4, body, hosts=SITES)
     return totals
@@ -111,19 +111,19 @@ def test_ranks_of_a_site_are_one_replica_all_the_time(across: Strategy) -> None:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=4), training=Training(steps=20, evaluate_every=0)
     )
-    trainees = [build_train_state(experiment, workload, rank) for rank in range(4)]
+    train_states = [build_train_state(experiment, workload, rank) for rank in range(4)]
     history: dict[int, list[Tensor]] = {rank: [] for rank in range(4)}
 
     def body(comm: Transport) -> None:
-        trainee = trainees[comm.rank]
-        compute = trainee.replica.compute_gradients
+        train_state = train_states[comm.rank]
+        compute = train_state.replica.compute_gradients
 
         def watched(loss: Any) -> None:
-            history[comm.rank].append(trainee.replica.parameters.clone())
+            history[comm.rank].append(train_state.replica.parameters.clone())
             compute(loss)
 
-        trainee.replica.compute_gradients = watched  # type: ignore[method-assign]
-        train(experiment, trainee, comm, Recorder(None))
+        train_state.replica.compute_gradients = watched  # type: ignore[method-assign]
+        train(experiment, train_state, comm, Recorder(None))
 
     run_threads(4, body)
     for step in range(20):

@@ -30,12 +30,12 @@ def sent_bytes(strategy: str, steps: int, nodes: int = 2) -> list[int]:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=nodes), training=Training(steps=steps)
     )
-    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(nodes)]
+    train_states = [build_train_state(experiment, blobs(), rank) for rank in range(nodes)]
     world = ThreadWorld(nodes)
 
     def body(comm: Transport) -> int:
         recorder = Recorder(None)
-        train(experiment, trainees[comm.rank], TracedTransport(comm, recorder.traffic), recorder)
+        train(experiment, train_states[comm.rank], TracedTransport(comm, recorder.traffic), recorder)
         return recorder.traffic.bytes
 
     return run_ranks(nodes, world.transport, body, when_failed=world.fail)
@@ -80,14 +80,14 @@ def waiting(strategy: str, exchange_seconds: float) -> float:
     experiment = Experiment(
         workload="blobs", strategy=strategy, cluster=Cluster(nodes=2), training=Training(steps=40, evaluate_every=0)
     )
-    trainees = [build_train_state(experiment, blobs(), rank) for rank in range(2)]
+    train_states = [build_train_state(experiment, blobs(), rank) for rank in range(2)]
     world = SlowWorld(2, exchange_seconds)
 
     def body(transport: Transport) -> float:
         recorder = Recorder(None)
         spans = recorder.spans
         comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
-        replica, chosen = trainees[comm.rank].replica, experiment.chosen_strategy
+        replica, chosen = train_states[comm.rank].replica, experiment.chosen_strategy
         chosen.start(replica, comm)
         spans.take()
         for _ in range(40):

@@ -12,29 +12,29 @@ from minga.training.train_state import Beginning
 
 def test_to_come_together_twice_is_the_same_as_once() -> None:
     """If somebody dies before anybody has trained on: what is owed is still owed."""
-    trainee = trained(0)
-    trainee.beginning = Beginning(0, trainee.order.copy(), 0, 2)
-    trainee.replica.progress.last_applied_step = 4
-    trainee.replica.progress.begin(1, 2)  # three steps of the other one are in nobody's model
-    assert recover(trainee, STRATEGY, ThreadWorld(1).transport(0)) == 4
-    position = trainee.order.position()
+    train_state = trained(0)
+    train_state.beginning = Beginning(0, train_state.order.copy(), 0, 2)
+    train_state.replica.progress.last_applied_step = 4
+    train_state.replica.progress.begin(1, 2)  # three steps of the other one are in nobody's model
+    assert recover(train_state, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    position = train_state.order.position()
     assert position["owed"]
-    assert recover(trainee, STRATEGY, ThreadWorld(1).transport(0)) == 4
-    assert trainee.order.position() == position
+    assert recover(train_state, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    assert train_state.order.position() == position
 
 
 def test_all_take_what_the_one_furthest_ahead_has() -> None:
     """A survivor that is a step behind and one who has just come end where the first one is, Adam's memory included."""
-    behind, ahead, joining = trainees = trained(4), trained(5), trained(0, seed=1)
+    behind, ahead, joining = train_states = trained(4), trained(5), trained(0, seed=1)
     for survivor in (behind, ahead):
         survivor.beginning = Beginning(0, trained(0).order.copy(), 0, 1)
     expected = ahead.replica.parameters.clone()
-    assert run_threads(3, lambda comm: recover(trainees[comm.rank], STRATEGY, comm)) == [5, 5, 5]
-    for trainee in trainees:
-        assert trainee.replica.step == trainee.replica.progress.last_applied_step == 5
-        assert torch.equal(trainee.replica.parameters, expected)
-        assert trainee.order.position() == ahead.order.position() != trained(0).order.position()
-        trainee.replica.gradients.fill_(0.5)
-        trainee.replica.update()
+    assert run_threads(3, lambda comm: recover(train_states[comm.rank], STRATEGY, comm)) == [5, 5, 5]
+    for train_state in train_states:
+        assert train_state.replica.step == train_state.replica.progress.last_applied_step == 5
+        assert torch.equal(train_state.replica.parameters, expected)
+        assert train_state.order.position() == ahead.order.position() != trained(0).order.position()
+        train_state.replica.gradients.fill_(0.5)
+        train_state.replica.update()
     assert torch.equal(joining.replica.parameters, ahead.replica.parameters)
     assert torch.equal(behind.replica.parameters, ahead.replica.parameters)

@@ -48,9 +48,9 @@ def experiment(interval: float = 0.05, **changes: Any) -> Experiment:
 def run_one(folder: Path, described: Experiment) -> list[dict[str, Any]]:
     def body(comm: Transport) -> None:
         recorder = Recorder(folder / "rank-0.jsonl")
-        trainee = build_train_state(described, WORKLOAD, 0, recorder.spans)
+        train_state = build_train_state(described, WORKLOAD, 0, recorder.spans)
         spans = recorder.spans
-        train(described, trainee, TracedTransport(comm, recorder.traffic, lambda: spans.span("wait")), recorder)
+        train(described, train_state, TracedTransport(comm, recorder.traffic, lambda: spans.span("wait")), recorder)
         recorder.close()
 
     run_threads(1, body)

@@ -1,10 +1,10 @@
-"""The process that lives in one namespace of a lab and does there what the keeper asks for.
+"""The process that lives in one namespace of a lab and does there what the daemon asks for.
 
     agent = start_agent("h1")                               # forks
     agent.ask("shape", name="eth0", bits_per_second=10e6)
 
 Orders have numbers, and answers the number of their order: what is left of a measurement that failed is passed over.
-An agent ends with the keeper.
+An agent ends with the daemon.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AgentError(RuntimeError):
 
 @dataclass
 class Agent:
-    """The keeper's side of an agent."""
+    """The daemon's side of an agent."""
 
     name: str
     pid: int
@@ -95,8 +95,8 @@ def start_agent(name: str, beside: int | None = None) -> Agent:
 class _Life:
     """The agent's side."""
 
-    def __init__(self, keeper: socket.socket) -> None:
-        self._keeper = keeper
+    def __init__(self, daemon: socket.socket) -> None:
+        self._daemon = daemon
         self._number = 0
 
     def live(self, beside: int | None) -> NoReturn:
@@ -111,10 +111,10 @@ class _Life:
                 cables.quiet()
             self._reply("ready")
             while True:
-                order, _ = channel.receive(self._keeper)
+                order, _ = channel.receive(self._daemon)
                 self._number = order["number"]
                 self._try(order["action"], order["details"])
-        except ConnectionError:  # the keeper is done
+        except ConnectionError:  # the daemon is done
             pass
         except BaseException as error:
             self._fail(error)
@@ -135,12 +135,12 @@ class _Life:
             self._fail(error)
 
     def _reply(self, answer: Any, descriptor: int | None = None) -> None:
-        channel.send(self._keeper, {"number": self._number, "answer": answer}, descriptor)
+        channel.send(self._daemon, {"number": self._number, "answer": answer}, descriptor)
 
     def _fail(self, error: BaseException) -> None:
         with contextlib.suppress(OSError):  # nobody may be left to read it
             traceback.print_exc()
-        channel.send(self._keeper, {"number": self._number, "error": f"{type(error).__name__}: {error}"})
+        channel.send(self._daemon, {"number": self._number, "error": f"{type(error).__name__}: {error}"})
 
     def _obey(self, action: str, details: dict[str, Any]) -> tuple[Any, int | None]:
         match action:

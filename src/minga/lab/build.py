@@ -1,4 +1,4 @@
-"""Turns the description of a network into namespaces, cables, rates and delays; run by the keeper.
+"""Turns the description of a network into namespaces, cables, rates and delays; run by the daemon.
 
 Each host has a network namespace with one interface, eth0. The switches are bridges in one more namespace, where each
 host's cable ends in an interface with the host's name: nothing of a lab is seen outside of it, and labs can't collide.

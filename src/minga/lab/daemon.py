@@ -3,7 +3,7 @@
     python -m minga.lab.daemon NAME DESCRIPTOR       # started by `Lab`, which talks to it through the descriptor
 
 The lab lives exactly as long as its owner, or as the owner's end of that channel is open: when the owner is done, fails
-or is killed, the keeper hears of it and removes everything. Should the keeper itself be killed, the kernel ends the
+or is killed, the daemon hears of it and removes everything. Should the daemon itself be killed, the kernel ends the
 agents and the relay with it, and network namespaces without processes vanish by themselves.
 """
 
@@ -35,14 +35,14 @@ def main() -> None:
     owner = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
     signal.signal(signal.SIGTERM, _leave)
-    keeper = Keeper(name)
+    daemon = LabDaemon(name)
     try:
         try:
-            keeper.serve(owner)
+            daemon.serve(owner)
         finally:  # a second one around it: the signal may come just here
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     finally:
-        keeper.close()
+        daemon.close()
 
 
 def _leave(*_: object) -> None:
@@ -51,7 +51,7 @@ def _leave(*_: object) -> None:
     sys.exit(0)
 
 
-class Keeper:
+class LabDaemon:
     """Obeys the owner, and others of the same user, until the owner is gone."""
 
     def __init__(self, name: str) -> None:
@@ -123,8 +123,8 @@ class Keeper:
         registry.register(
             registry.Record(
                 name=self._name,
-                keeper=os.getpid(),
-                keeper_started=started or 0,
+                daemon=os.getpid(),
+                daemon_started=started or 0,
                 owner=int(details["owner"]),
                 purpose=str(details["purpose"]),
                 hosts=self._building.hosts,

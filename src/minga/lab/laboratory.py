@@ -98,7 +98,7 @@ class Lab:
             "pin": pin,
             "purpose": purpose,
         }
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._errors: IO[bytes] | None = None
 
@@ -109,7 +109,7 @@ class Lab:
         self._channel, theirs = channel.pair()
         self._errors = tempfile.TemporaryFile()
         with theirs:
-            self._keeper = subprocess.Popen(
+            self._daemon = subprocess.Popen(
                 [sys.executable, "-m", "minga.lab.daemon", self.name, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
@@ -117,7 +117,7 @@ class Lab:
                 pass_fds=[theirs.fileno()],
                 # As root of a namespace of its own it could not tell whose directory to use.
                 env={**os.environ, registry.VARIABLE: str(registry.directory())},
-                start_new_session=True,  # Ctrl-C is for the owner, whose leaving the keeper hears of
+                start_new_session=True,  # Ctrl-C is for the owner, whose leaving the daemon hears of
             )
         try:
             network = _to_table(self.network)
@@ -133,15 +133,15 @@ class Lab:
     ) -> None:
         if self._channel is not None:
             self._channel.close()
-        if self._keeper is not None:
+        if self._daemon is not None:
             if error is not None:  # it may be in the middle of a measurement
-                self._keeper.terminate()
+                self._daemon.terminate()
             try:
-                self._keeper.wait(_PATIENCE_SECONDS)
+                self._daemon.wait(_PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
-                self._keeper.kill()
-                self._keeper.wait()
-            if self._keeper.returncode != 0:  # it could not clean up behind itself
+                self._daemon.kill()
+                self._daemon.wait()
+            if self._daemon.returncode != 0:  # it could not clean up behind itself
                 registry.clean(self.name)
         if self._errors is not None:
             self._errors.close()

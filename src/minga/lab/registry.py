@@ -1,6 +1,6 @@
 """Which labs there are on this machine: a small file for each, in a directory that only this user can read.
 
-    register(Record(name="minga-1a2b3c", keeper=1234, ...))
+    register(Record(name="minga-1a2b3c", daemon=1234, ...))
     for record in records(): print(record.name, record.alive)
 
 Hosts of a lab live as long as its processes; what can outlive them (control groups, these files) has the lab's name.
@@ -44,7 +44,7 @@ PREFIX = "minga-lab-"
 FOR_PEOPLE = "minga lab up"
 """The purpose of a lab that commands may take without asking which one is meant."""
 VARIABLE = "MINGA_LABS"
-"""The environment variable in which a lab's owner tells the keeper where the files are."""
+"""The environment variable in which a lab's owner tells the daemon where the files are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Record:
     """What others need to know of a running lab."""
 
     name: str
-    keeper: int
-    """Process id of the keeper."""
-    keeper_started: int
+    daemon: int
+    """Process id of the daemon."""
+    daemon_started: int
     """When it began, since process ids are used again."""
     owner: int
     """Process id of whoever made the lab; it ends with it."""
@@ -65,7 +65,7 @@ class Record:
 
     @property
     def alive(self) -> bool:
-        return started_at(self.keeper) == self.keeper_started
+        return started_at(self.daemon) == self.daemon_started
 
 
 def started_at(pid: int) -> int | None:
@@ -135,19 +135,19 @@ def leftovers() -> list[str]:
 
 
 def _keeper_lives(name: str) -> bool:
-    """Whether a keeper of that name runs: one that has not registered yet, or another user's."""
+    """Whether a daemon of that name runs: one that has not registered yet, or another user's."""
     return any(name in (process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
 
 
 def end_all() -> list[str]:
-    """End the keepers of all labs that run; the names of those labs."""
+    """End the daemons of all labs that run; the names of those labs."""
     ended = []
     for record in records():
         if record.alive:
             with contextlib.suppress(psutil.Error):
-                keeper = psutil.Process(record.keeper)
-                keeper.terminate()
-                keeper.wait(10)
+                daemon = psutil.Process(record.daemon)
+                daemon.terminate()
+                daemon.wait(10)
             ended.append(record.name)
     return ended
 

@@ -31,7 +31,7 @@ from minga.runs.workload import load_workload
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
-from minga.training.checkpoints.manager import CheckpointManager, Keeper
+from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
 from minga.training.checkpoints.resume import Resumption, last_optimizer_state
 from minga.training.loop import train
 from minga.training.train_state import TrainState, build_train_state
@@ -45,7 +45,7 @@ LEFT_BEHIND = 75
 
 _LOG = logging.getLogger("minga.launch")
 _asked_to_stop: list[float] = []  # when; no lock, which a second signal might find taken by the first
-_leaving_seats: list[MemberSession] = []
+_leaving_sessions: list[MemberSession] = []
 # Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
 _TOGETHER_SECONDS = 3.0
 
@@ -77,8 +77,8 @@ def main(arguments: Mapping[str, Any]) -> int:
 def _ask_to_stop() -> None:
     """A signal's handler."""
     _asked_to_stop.append(time.monotonic())
-    for seat in _leaving_seats:
-        seat.interrupt()
+    for member_session in _leaving_sessions:
+        member_session.interrupt()
 
 
 def _run_or_end(rank: _Rank) -> None:
@@ -99,8 +99,8 @@ class _Rank:
         self._joined = bool(arguments.get("joined"))
         self._listening = self._joined or bool(arguments.get("listening"))
         self._recorder = Recorder(event_file(directory, rank))
-        self._trainee: TrainState | None = None
-        self._keeper = Keeper()
+        self._train_state: TrainState | None = None
+        self._checkpoints = NoCheckpoints()
         self.failed = False
         self.left_behind = False
         """Whether the others do without it: no failure of the run."""
@@ -109,13 +109,13 @@ class _Rank:
     def build(self) -> None:
         try:
             workload = load_workload(self._experiment.workload, self._experiment.data)
-            self._trainee = build_train_state(
+            self._train_state = build_train_state(
                 self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
             if self._experiment.checkpoints.enabled:
-                self._keeper = self._keep(self._trainee)
+                self._checkpoints = self._keep(self._train_state)
             if self._serves and self._arguments["token"]:
-                ServerState.of(self._trainee.replica).log = self._keep_updates()
+                ServerState.of(self._train_state.replica).log = self._keep_updates()
         except BaseException as error:
             self._fail(error)
 
@@ -126,12 +126,12 @@ class _Rank:
         training = dataclasses.replace(self._experiment.training, start_from=None)
         return dataclasses.replace(self._experiment, training=training)
 
-    def _keep(self, trainee: TrainState) -> Keeper:
+    def _keep(self, train_state: TrainState) -> NoCheckpoints:
         name = self._arguments.get("resume")
         return CheckpointManager(
             self._directory,
             self._experiment.checkpoints,
-            trainee,
+            train_state,
             self._recorder,
             resumption=Resumption(Checkpoint(self._directory / "checkpoints" / name)) if name else None,
             session=self._arguments.get("session", 0),
@@ -144,9 +144,9 @@ class _Rank:
         return not self._joined and self._rank >= self._experiment.cluster.nodes
 
     def _keep_updates(self) -> DiskUpdateLog:
-        ledger = DiskUpdateLog(server_folder(self._directory, self._rank - self._experiment.cluster.nodes))
-        ledger.rescue = partial(last_optimizer_state, self._directory)
-        return ledger
+        update_log = DiskUpdateLog(server_folder(self._directory, self._rank - self._experiment.cluster.nodes))
+        update_log.rescue = partial(last_optimizer_state, self._directory)
+        return update_log
 
     def run(self) -> None:
         if self.failed:
@@ -158,42 +158,44 @@ class _Rank:
         except BaseException as error:
             self._fail(error)
         finally:
-            if self._trainee is not None:
-                ServerState.of(self._trainee.replica).log.close(finished=not self.failed and not self.stopped)
-            self._keeper.close()
+            if self._train_state is not None:
+                ServerState.of(self._train_state.replica).log.close(finished=not self.failed and not self.stopped)
+            self._checkpoints.close()
             self._recorder.close()
 
     def _train(self) -> None:
-        assert self._trainee is not None
+        assert self._train_state is not None
         if self._arguments["token"]:
-            self._train_with_changes(self._trainee)
+            self._train_with_changes(self._train_state)
         else:
             self._train_together()
             if self._rank == 0:
                 self._save()
 
     def _save(self) -> None:
-        assert self._trainee is not None
-        save_model(self._directory, self._trainee.replica.model)
+        assert self._train_state is not None
+        save_model(self._directory, self._train_state.replica.model)
 
-    def _train_with_changes(self, trainee: TrainState) -> None:
+    def _train_with_changes(self, train_state: TrainState) -> None:
         seconds = self._experiment.cluster.timeout_seconds
-        seat = {
+        member_session = {
             "id": f"node-{self._rank}",
             "role": "server" if self._serves else "worker",
             "name": self._directory.name,
             **self._arguments,
         }
         if not self._joined:
-            seat["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
+            member_session["coordinator"] = wait_for_address(coordinator_file(self._directory), seconds)
         host = self._arguments["hosts"][0 if self._joined else self._rank]
         with MemberSession.take(
-            seat, self._experiment, trainee, host=host, leaving=self._leaving, told=self._tell_waiting
+            member_session, self._experiment, train_state, host=host, leaving=self._leaving, told=self._tell_waiting
         ) as taken:
             if self._joined:
-                _leaving_seats.append(taken)
+                _leaving_sessions.append(taken)
             try:
-                train_through_changes(self._experiment, trainee, self._recorder, self._keeper, taken, save=self._save)
+                train_through_changes(
+                    self._experiment, train_state, self._recorder, self._checkpoints, taken, save=self._save
+                )
             except Refused as refused:
                 if not self._arguments.get("again"):
                     raise
@@ -212,7 +214,7 @@ class _Rank:
 
     def _train_together(self) -> None:
         """In one group of ranks from the beginning to the end."""
-        assert self._trainee is not None
+        assert self._train_state is not None
         cluster = self._experiment.cluster
         address, port = self._arguments["meeting"]
         store = join_meeting(address, port, self._directory.name, cluster.timeout_seconds)
@@ -226,21 +228,21 @@ class _Rank:
         )
         spans, traffic = self._recorder.spans, self._recorder.traffic
         comm = TracedTransport(transport, traffic, waiting=lambda: spans.span("wait"))
-        train(self._experiment, self._trainee, comm, self._recorder, self._keeper)
+        train(self._experiment, self._train_state, comm, self._recorder, self._checkpoints)
         comm.close()
 
     def _stop(self, reason: str) -> None:
-        assert self._trainee is not None
+        assert self._train_state is not None
         self.stopped = True
-        step = self._trainee.replica.step
-        name = self._keeper.last_written if isinstance(self._keeper, CheckpointManager) else None
+        step = self._train_state.replica.step
+        name = self._checkpoints.last_written if isinstance(self._checkpoints, CheckpointManager) else None
         now = self._recorder.now()
         self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True
         self.left_behind = isinstance(error, LeftBehind)
-        step = self._trainee.replica.step if self._trainee is not None else 0
+        step = self._train_state.replica.step if self._train_state is not None else 0
         record_failure(self._recorder, self._rank, step, error)
 
 

@@ -106,7 +106,7 @@ class CheckpointFailed(Event):
 class FoundNonFinite(Event):
     """A rank's loss or gradients were no numbers; the step is left out."""
 
-    event = "bad_numbers"
+    event = "non_finite"
     rank: int
     step: int
     layer: str | None
@@ -132,7 +132,7 @@ class Stopped(Event):
 class Recovered(Event):
     """A rank goes on with others: somebody has gone, or come."""
 
-    event = "regrouped"
+    event = "recovered"
     rank: int
     """From now on."""
     ranks: int

@@ -1,7 +1,7 @@
 """One rank's training through all changes of who is in the run: each generation has a transport of its own.
 
-    with MemberSession.take(arguments, experiment, trainee) as seat:
-        train_through_changes(experiment, trainee, recorder, keeper, seat, save=save)
+    with MemberSession.take(arguments, experiment, train_state) as member_session:
+        train_through_changes(experiment, train_state, recorder, checkpoints, member_session, save=save)
 
 When somebody dies, hangs, leaves or joins, the coordinator announces the next generation. The transport of the last one
 is given up, which ends whatever a rank waits for; then the ranks connect anew, go on from the one that has come
@@ -37,7 +37,7 @@ from minga.membership.tls import load_tls
 from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import trainers
 from minga.strategies.parameter_server.state import ServerState
-from minga.training.checkpoints.manager import Keeper
+from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.checkpoints.snapshot import layout_hash
 from minga.training.loop import run_log_of, train
 from minga.training.recovery import recover
@@ -94,7 +94,7 @@ class MemberSession:
         cls,
         arguments: Mapping[str, Any],
         experiment: Experiment,
-        trainee: TrainState,
+        train_state: TrainState,
         *,
         host: str = "localhost",
         leaving: Callable[[], bool] = lambda: False,
@@ -111,7 +111,7 @@ class MemberSession:
             host=host,
             role=arguments.get("role", "worker"),
         )
-        facts = facts_of(experiment, trainee)
+        facts = facts_of(experiment, train_state)
 
         def contact(info: MemberInfo) -> Member:
             address, port = arguments["coordinator"]
@@ -278,70 +278,78 @@ class MemberSession:
         except (Refused, PeerTimeout) as error:
             raise LeftBehind(f"{self._info.id} was left behind ({refused}) and can't come back: {error}") from None
 
-    def stepped(self, trainee: TrainState) -> None:
+    def stepped(self, train_state: TrainState) -> None:
         """After each step: say how far it has come, or go."""
-        order = trainee.order
+        order = train_state.order
         self._steps.stepped()
-        if trainee.progress >= 1:
+        if train_state.progress >= 1:
             self._steps.pause()  # now the model is tested and saved, which takes as long as it takes
-        self.member.report(trainee.replica.step, order.epoch, order.offset)
+        self.member.report(train_state.replica.step, order.epoch, order.offset)
         self.leave_if_asked()
-        if self._transport is not None and self._transport.aborted and trainee.progress < 1:
+        if self._transport is not None and self._transport.aborted and train_state.progress < 1:
             raise PeerLost(self._transport.aborted)  # others need not wait until there is something to exchange
 
 
-def facts_of(experiment: Experiment, trainee: TrainState) -> dict[str, str]:
+def facts_of(experiment: Experiment, train_state: TrainState) -> dict[str, str]:
     """What must be the same on all members; who has something else is refused, with what it is."""
-    workload = trainee.workload.name
+    workload = train_state.workload.name
     if ".py" in experiment.workload:
         workload += f" ({sha256(check_file(experiment.workload).read_bytes()).hexdigest()[:12]})"
     return {
         "version": f"{__version__}, torch {torch.__version__}",
         "workload": workload,
         "strategy": describe(experiment.chosen_strategy),
-        "model": layout_hash(trainee.replica)[:16],
-        "data": fingerprint(trainee.workload.train),
-        "test data": fingerprint(trainee.workload.test) if trainee.workload.test is not None else "none",
+        "model": layout_hash(train_state.replica)[:16],
+        "data": fingerprint(train_state.workload.train),
+        "test data": fingerprint(train_state.workload.test) if train_state.workload.test is not None else "none",
         "seed": str(experiment.training.seed),
     }
 
 
 def train_through_changes(
     experiment: Experiment,
-    trainee: TrainState,
+    train_state: TrainState,
     recorder: Recorder,
-    keeper: Keeper,
-    seat: MemberSession,
+    checkpoints: NoCheckpoints,
+    member_session: MemberSession,
     *,
     save: Callable[[], None] = lambda: None,
 ) -> None:
     """Train to the end, with whoever is there; then the first rank of the last generation calls `save`."""
     strategy, timeout, spans = experiment.chosen_strategy, experiment.cluster.timeout_seconds, recorder.spans
-    replica, servers = trainee.replica, ServerState.of(trainee.replica)
-    journal: RunLog | None = None
-    keeper.goes_on, keeper.may_write = True, lambda: not seat.member.lost_contact
-    if keeper.put_back_before_meeting(strategy):
+    replica, servers = train_state.replica, ServerState.of(train_state.replica)
+    run_log: RunLog | None = None
+    checkpoints.goes_on, checkpoints.may_write = True, lambda: not member_session.member.lost_contact
+    if checkpoints.put_back_before_meeting(strategy):
         # Whoever has the state hands it to all others when they come together.
-        trainee.beginning = Beginning(trainee.replica.step, trainee.order.copy(), 0, 1)
-    generation = seat.first_generation(timeout)
+        train_state.beginning = Beginning(train_state.replica.step, train_state.order.copy(), 0, 1)
+    generation = member_session.first_generation(timeout)
     began = recorder.now()
     reason = ""
     while True:
         try:
-            transport = seat.connect(generation, timeout)
+            transport = member_session.connect(generation, timeout)
             comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
             servers.names = [f"{member.id} {member.incarnation}" for member in generation.members]
             servers.servers = len(generation.members) - generation.workers
             with recorder.traffic.paused():
-                if recover(trainee, strategy, comm) is not None:
-                    keeper.gone_on()
-            if journal is None:
-                journal = run_log_of(experiment, trainee, comm, recorder)
+                if recover(train_state, strategy, comm) is not None:
+                    checkpoints.gone_on()
+            if run_log is None:
+                run_log = run_log_of(experiment, train_state, comm, recorder)
             else:
                 members = [member.id for member in generation.members]
-                owed = sum(map(len, trainee.order.owed))
-                journal.recovered(comm, generation.number, members, recorder.now() - began, reason, owed)
-            train(experiment, trainee, comm, recorder, keeper, journal, when_stepped=lambda: seat.stepped(trainee))
+                owed = sum(map(len, train_state.order.owed))
+                run_log.recovered(comm, generation.number, members, recorder.now() - began, reason, owed)
+            train(
+                experiment,
+                train_state,
+                comm,
+                recorder,
+                checkpoints,
+                run_log,
+                when_stepped=lambda: member_session.stepped(train_state),
+            )
             ranks = trainers(strategy, replica, comm)
             if comm.rank < ranks:
                 if comm.rank == 0:
@@ -350,10 +358,10 @@ def train_through_changes(
             return
         except PeerLost as lost:
             began, reason = recorder.now(), str(lost)
-            generation, as_before = seat.next_generation(lost)
+            generation, as_before = member_session.next_generation(lost)
             if as_before:
                 # A rank may see the connection of another survivor end first; who is gone is the coordinator's to say.
-                reason = seat.why(generation) or reason
+                reason = member_session.why(generation) or reason
             else:
-                trainee.beginning = None
+                train_state.beginning = None
                 servers.pushes = servers.acknowledged = 0  # those of another incarnation

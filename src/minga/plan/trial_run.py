@@ -119,7 +119,7 @@ def fly(
         (Path(folder) / "events").mkdir()
         simulation = simulation_of(candidate, experiment, profile, cluster, mode="mathematics")
         simulation.run(
-            Path(folder), when_stepped=lambda: progress(min(t.progress for t in simulation.trainees.values()))
+            Path(folder), when_stepped=lambda: progress(min(t.progress for t in simulation.train_states.values()))
         )
         progress(1.0)
         return first_reach(Path(folder), target)

@@ -84,7 +84,7 @@ class Follower:
     def _take(self, rank: int, event: dict[str, Any]) -> None:
         state = self.ranks.setdefault(rank, RankState(rank))
         before, state.last_time = state.last_time, event["time"]
-        if event["event"] in ("started", "resumed", "regrouped") and event["time"] > self._waiting_since:
+        if event["event"] in ("started", "resumed", "recovered") and event["time"] > self._waiting_since:
             self.waiting = ""
         match event["event"]:
             case "resumed":
@@ -96,7 +96,7 @@ class Follower:
                 state.first_time = event["time"]
                 self.started = self.started or event
                 self._members = self._members or [f"node-{each}" for each in range(event["ranks"])]
-            case "regrouped":
+            case "recovered":
                 if event["generation"] > self._generation:  # all of them tell of it
                     self.changes.append(_change(self._members, event))
                     self._generation, self._members = event["generation"], event["members"]

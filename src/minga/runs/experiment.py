@@ -152,7 +152,7 @@ class Training(Config):
     evaluate_every: float = 1.0
     """Epochs between evaluations, 0.25 for four in an epoch (0: only at the end)."""
 
-    bad_steps_in_a_row: int = 10
+    non_finite_steps_in_a_row: int = 10
     """So many steps in a row with losses or gradients that are no numbers end the run; single ones are left out."""
 
     def check(self) -> None:
@@ -171,7 +171,7 @@ class Training(Config):
             "seed": 0,
             "read_ahead": 0,
             "readers": 0,
-            "bad_steps_in_a_row": 1,
+            "non_finite_steps_in_a_row": 1,
         }.items():
             value = getattr(self, name)
             if value is not None and value < least:

@@ -82,7 +82,7 @@ def measure_profile(
     chosen = list(dict.fromkeys(codec for codec in codecs if not isinstance(codec, Plain)))
     progress("parts of a step", 0.0)
     parts = _Parts(experiment, threads)
-    fewest = 2 if parts.trainee.replica.channels_of_batch_norms else 1
+    fewest = 2 if parts.train_state.replica.channels_of_batch_norms else 1
     sizes = sorted({max(fewest, size) for size in batches or (loaded.batch // 4, loaded.batch // 2, loaded.batch)})
     jobs = len(sizes) + 1
     seconds = parts.seconds_of_a_step(sizes[-1])
@@ -113,10 +113,10 @@ def measure_profile(
         samples=length(loaded.train),
         batch=loaded.batch,
         epochs=loaded.epochs,
-        dtype=str(parts.trainee.replica.parameters.dtype).removeprefix("torch."),
+        dtype=str(parts.train_state.replica.parameters.dtype).removeprefix("torch."),
         codecs=costs,
-        optimizer=OptimizerFacts.of(parts.trainee.replica),
-        batch_norms=parts.trainee.replica.channels_of_batch_norms,
+        optimizer=OptimizerFacts.of(parts.train_state.replica),
+        batch_norms=parts.train_state.replica.channels_of_batch_norms,
         spread=spread,
         pass_seconds=parts.seconds_of_a_pass(),
         evaluate_seconds=parts.seconds_of_a_test(),
@@ -157,19 +157,19 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
 
 
 class _Parts:
-    """A trainee in this process, for what a run does not tell."""
+    """A train_state in this process, for what a run does not tell."""
 
     def __init__(self, experiment: Experiment, threads: int) -> None:
         torch.set_num_threads(threads)
         with torch.random.fork_rng(devices=[]):
             workload = load_workload(experiment.workload, experiment.data)
-            self.trainee: TrainState = build_train_state(experiment, workload, 0)
+            self.train_state: TrainState = build_train_state(experiment, workload, 0)
         self._samples = length(workload.train)
-        self._batch = min(self.trainee.batch, self._samples)
+        self._batch = min(self.train_state.batch, self._samples)
 
     def _step(self) -> None:
-        share = self.trainee.order.take(0, 1, self._batch)
-        self.trainee.replica.compute_gradients(partial(self.trainee.loss_of, self.trainee.fetch(share)))
+        share = self.train_state.order.take(0, 1, self._batch)
+        self.train_state.replica.compute_gradients(partial(self.train_state.loss_of, self.train_state.fetch(share)))
 
     def seconds_of_a_step(self, batch: int) -> float:
         self._batch = min(batch, self._samples)
@@ -178,7 +178,7 @@ class _Parts:
 
     def layers(self) -> tuple[Layer, ...]:
         """Each parameter, and when in the backward pass its gradient is there."""
-        replica = self.trainee.replica
+        replica = self.train_state.replica
         moments: dict[str, float] = {}
         tensors = {name: tensor for name, tensor in replica.model.named_parameters() if tensor.requires_grad}
         hooks = [
@@ -188,8 +188,8 @@ class _Parts:
         found: dict[str, list[float]] = {name: [] for name in tensors}
         for _ in range(_TRIALS):
             moments.clear()
-            share = self.trainee.order.take(0, 1, self._batch)
-            loss = self.trainee.loss_of(self.trainee.fetch(share))
+            share = self.train_state.order.take(0, 1, self._batch)
+            loss = self.train_state.loss_of(self.train_state.fetch(share))
             began = time.perf_counter()
             replica.backward(loss)
             whole = time.perf_counter() - began
@@ -204,7 +204,7 @@ class _Parts:
 
     def cost_of(self, codec: Codec) -> CodecCost:
         """Between steps, on gradients as they are."""
-        replica = self.trainee.replica
+        replica = self.train_state.replica
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
         into = torch.empty_like(replica.gradients)
         encoding, decoding = [], []
@@ -220,7 +220,7 @@ class _Parts:
         return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding))
 
     def seconds_of_a_pass(self) -> float:
-        replica = self.trainee.replica
+        replica = self.train_state.replica
         into = torch.empty_like(replica.gradients)
         seconds = []
         for _ in range(_TRIALS):
@@ -231,7 +231,7 @@ class _Parts:
     def seconds_of_a_test(self) -> float:
         alone = ThreadWorld(1).transport(0)
         try:
-            return _timed(lambda: self.trainee.evaluate(alone))
+            return _timed(lambda: self.train_state.evaluate(alone))
         finally:
             alone.close()
 

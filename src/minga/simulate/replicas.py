@@ -1,4 +1,4 @@
-"""Replicas and trainees in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
+"""Replicas and train_states in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minga.simulate.sizes import SizedReplica
 from minga.simulate.worker import Workplace
 from minga.training.train_state import TrainState
 
-__all__ = ["SimulatedReplica", "SimulatedTrainee", "SizedSimulatedReplica"]
+__all__ = ["SimulatedReplica", "SimulatedTrainState", "SizedSimulatedReplica"]
 
 
 class SimulatedReplica(Replica):
@@ -56,7 +56,7 @@ class SizedSimulatedReplica(SimulatedReplica, SizedReplica):
 
 
 @dataclass
-class SimulatedTrainee(TrainState):
+class SimulatedTrainState(TrainState):
     """Its samples take time to fetch, and its model to test."""
 
     workplace: Workplace = field(kw_only=True)

@@ -31,7 +31,7 @@ from minga.runs.directory import SIMULATED, event_file, make_run_directory, save
 from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload, load_workload
 from minga.simulate.profile import Profile
-from minga.simulate.replicas import SimulatedReplica, SimulatedTrainee, SizedSimulatedReplica
+from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, SizedSimulatedReplica
 from minga.simulate.sizes import SizedOrder
 from minga.simulate.wiring import wires_of
 from minga.simulate.worker import Workplace
@@ -120,7 +120,7 @@ class Simulation:
             host.speed = 1.0 if share is None else min(1.0, share / cluster.threads)
             host.cores = share or 1.0
         self._layout = profile.layout
-        self.trainees: dict[int, TrainState] = {}
+        self.train_states: dict[int, TrainState] = {}
 
     def run(self, directory: Path | None = None, *, when_stepped: Callable[[], None] = lambda: None) -> list[Priced]:
         """Train; events go to the run's directory, if there is one."""
@@ -140,7 +140,7 @@ class Simulation:
             place = Workplace(
                 world, self._profile, recorder.spans, seed=experiment.training.seed * 7919 + rank, varied=self._varied
             )
-            trainee = self.trainees[rank] = self._build(workload, rank, recorder, place)
+            train_state = self.train_states[rank] = self._build(workload, rank, recorder, place)
             comm = TracedTransport(
                 SimulatedTransport(world, rank), recorder.traffic, waiting=lambda: recorder.spans.span("wait")
             )
@@ -156,7 +156,7 @@ class Simulation:
 
             before = host.worked
             try:
-                train(experiment, trainee, comm, recorder, when_stepped=stepped)
+                train(experiment, train_state, comm, recorder, when_stepped=stepped)
             except (RuntimeError, TypeError) as error:
                 # Torch has no type of its own for it, only words, and spells them both ways.
                 if self._mode == "mathematics" or isinstance(error, MingaError) or "meta" not in str(error).lower():
@@ -167,8 +167,8 @@ class Simulation:
                 ) from error
             self._tell_energy(recorder, rank, comm.now(), host.worked - before)
             if rank == 0 and directory is not None and self._mode == "mathematics":
-                save_model(directory, trainee.replica.model)
-            done.seconds, done.steps, done.bytes_sent = comm.now(), trainee.replica.step, recorder.traffic.bytes
+                save_model(directory, train_state.replica.model)
+            done.seconds, done.steps, done.bytes_sent = comm.now(), train_state.replica.step, recorder.traffic.bytes
             return done
 
         # As many as a real rank would have: what is learnt is the same to the bit.
@@ -186,13 +186,15 @@ class Simulation:
 
     def _build(self, workload: Workload, rank: int, recorder: Recorder, place: Workplace) -> TrainState:
         if self._mode == "mathematics":
-            trainee = build_train_state(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
+            train_state = build_train_state(
+                self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica
+            )
         else:
-            trainee = self._sized_trainee(workload, rank, recorder)
-        replica = trainee.replica
+            train_state = self._sized_train_state(workload, rank, recorder)
+        replica = train_state.replica
         assert isinstance(replica, SimulatedReplica)
         replica.workplace = place
-        return SimulatedTrainee(**vars(trainee), workplace=place)
+        return SimulatedTrainState(**vars(train_state), workplace=place)
 
     def _sized_workload(self) -> Workload:
         profile = self._profile
@@ -205,7 +207,7 @@ class Simulation:
             epochs=profile.epochs,
         )
 
-    def _sized_trainee(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
+    def _sized_train_state(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
         settings = self._experiment.training
         replica: Replica = SizedSimulatedReplica(self._profile, self._layout, spans=recorder.spans)
         replica.rank = rank

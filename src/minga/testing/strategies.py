@@ -92,7 +92,7 @@ class StrategyConformance:
     def test_losses_that_are_nan_end_the_run_and_name_rank_and_step(self) -> None:
         workload = dataclasses.replace(blobs(), loss=lambda outputs, targets: outputs.sum() * math.nan)
         with pytest.raises(DivergedError, match=r"loss is nan on rank \d+ at step 3, and none of 3 steps in a row"):
-            self.train(2, workload, steps=20, bad_steps_in_a_row=3)
+            self.train(2, workload, steps=20, non_finite_steps_in_a_row=3)
 
     def test_a_gradient_that_is_nan_leaves_no_trace(self) -> None:
         workload = blobs()

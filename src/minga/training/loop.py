@@ -11,7 +11,7 @@ from minga.measure.recorder import Recorder
 from minga.model.buffers import agree_on_buffers, take_buffers
 from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import active, averaged_replicas, serve, trainers
-from minga.training.checkpoints.manager import Keeper
+from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
 from minga.training.run_log import RunLog, metering_of
 from minga.training.train_state import TrainState
@@ -22,7 +22,7 @@ __all__ = ["run_log_of", "train"]
 
 def run_log_of(experiment: Experiment, state: TrainState, comm: Transport, recorder: Recorder) -> RunLog:
     """The account of a rank's training."""
-    limit = experiment.training.bad_steps_in_a_row
+    limit = experiment.training.non_finite_steps_in_a_row
     return RunLog(state.replica, comm, recorder, metering_of(experiment, state.replica.rank), non_finite_steps=limit)
 
 
@@ -31,24 +31,24 @@ def train(
     state: TrainState,
     comm: Transport,
     recorder: Recorder,
-    keeper: Keeper | None = None,
-    journal: RunLog | None = None,
+    checkpoints: NoCheckpoints | None = None,
+    run_log: RunLog | None = None,
     *,
     when_stepped: Callable[[], None] = lambda: None,
 ) -> None:
     """Train on this rank until the end of the experiment; rank 0's events have the model's quality.
 
-    `keeper`: who keeps checkpoints (None: nobody); `journal`: one that has begun with other ranks.
+    `checkpoints`: who keeps checkpoints (None: nobody); `run_log`: one that has begun with other ranks.
     """
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order = state.replica, state.order
-    spans, journal = recorder.spans, journal or run_log_of(experiment, state, comm, recorder)
+    spans, run_log = recorder.spans, run_log or run_log_of(experiment, state, comm, recorder)
     pace = Pace(experiment, comm, spans)
     whole_batch = WholeBatch(experiment, replica, comm, pace)
 
     def test(together: Transport, *, differ: bool) -> dict[str, float]:
         """Agree on buffers, then look how good the model is."""
-        with journal.evaluation(order.progress, together) as findings:
+        with run_log.evaluation(order.progress, together) as findings:
             with averaged_replicas(strategy, replica, together) if differ else contextlib.nullcontext():
                 agree_on_buffers(replica.model, together)
                 findings.take(state.evaluate(together))
@@ -56,15 +56,15 @@ def train(
 
     replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
     comm.merges = replica.progress
-    with (keeper or Keeper()).attach(strategy, comm, journal) as keeper:
-        keeper.before_start()
+    with (checkpoints or NoCheckpoints()).attach(strategy, comm, run_log) as checkpoints:
+        checkpoints.before_start()
         replica.replicas = trainers(strategy, replica, comm)
         in_lockstep = active(strategy, replica).traits.lockstep
         replica.progress.begin(replica.step, replica.replicas, lockstep=in_lockstep)
         strategy.start(replica, comm)
         take_buffers(replica.model, comm)
-        keeper.after_start()
-        journal.started(samples=order.samples, batch=state.batch, epochs=state.epochs, steps=state.steps)
+        checkpoints.after_start()
+        run_log.started(samples=order.samples, batch=state.batch, epochs=state.epochs, steps=state.steps)
         begun = 0
 
         while True:
@@ -73,10 +73,10 @@ def train(
                 begun = ranks
                 state.begin(strategy, comm.rank, ranks)
             if comm.rank >= ranks:
-                journal.serving()
+                run_log.serving()
                 with spans.span("serve"):
                     serve(strategy, replica, comm)
-                journal.finished()
+                run_log.finished()
                 return
             if state.progress >= 1:
                 break
@@ -93,8 +93,8 @@ def train(
                 replica.compute_gradients(None if batch is None else partial(state.loss_of, batch))
             with spans.span("exchange"):
                 strategy.step(replica, comm)
-            journal.stepped(samples=len(share.indices), progress=state.progress, epoch=order.progress)
-            good = journal.looked_for_non_finite()
+            run_log.stepped(samples=len(share.indices), progress=state.progress, epoch=order.progress)
+            good = run_log.looked_for_non_finite()
             when_stepped()
 
             metrics: dict[str, float] = {}
@@ -103,9 +103,9 @@ def train(
                 together = active(strategy, replica).traits.lockstep
                 if together or comm.rank == 0:
                     metrics = test(comm.group(range(ranks) if together else [0]), differ=True)
-            keeper.stepped(good=good, metrics=metrics)
+            checkpoints.stepped(good=good, metrics=metrics)
 
         with spans.span("exchange"):
             strategy.finish(replica, comm)
-    journal.finished()
+    run_log.finished()
     test(comm.group(range(trainers(strategy, replica, comm))), differ=False)

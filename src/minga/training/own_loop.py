@@ -91,7 +91,7 @@ class OwnLoop:
         self._comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
         self._replica: Replica | None = None
         self._loader: SharedLoader | None = None
-        self._journal: RunLog | None = None
+        self._run_log: RunLog | None = None
         self._samples = 0
         self._updating = False
         self._finished = False
@@ -136,8 +136,8 @@ class OwnLoop:
         replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
         self.strategy.start(replica, self._comm)
         take_buffers(model, self._comm)
-        self._journal = RunLog(replica, self._comm, self._recorder, self._metering)
-        self._journal.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
+        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering)
+        self._run_log.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)
         self._serve_if_asked()
         return model, optimizer, self._loader
@@ -164,10 +164,10 @@ class OwnLoop:
     def finish(self) -> None:
         """After the last step: all workers have the same model."""
         replica = self._prepared()
-        assert self._journal is not None
+        assert self._run_log is not None
         with self._recorder.spans.span("exchange"):
             self.strategy.finish(replica, self._comm)
-        self._journal.finished()
+        self._run_log.finished()
         self.agree()
         self._finished = True
 
@@ -186,8 +186,8 @@ class OwnLoop:
 
     def _aside(self, together: Transport) -> contextlib.AbstractContextManager[None]:
         """Around messages that are not training."""
-        if self._journal is not None:
-            return self._journal.messages_aside(together)
+        if self._run_log is not None:
+            return self._run_log.messages_aside(together)
         return self._recorder.traffic.paused()
 
     def _together(self) -> Transport:
@@ -206,25 +206,25 @@ class OwnLoop:
         self._exchange()
 
     def _exchange(self) -> None:
-        replica, loader, journal = self._prepared(), self._loader, self._journal
-        assert loader is not None and journal is not None
+        replica, loader, run_log = self._prepared(), self._loader, self._run_log
+        assert loader is not None and run_log is not None
         self._updating = True
         try:
             with self._recorder.spans.span("exchange"):
                 self.strategy.step(replica, self._comm)
         finally:
             self._updating = False
-        journal.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
-        journal.looked_for_non_finite()
+        run_log.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
+        run_log.looked_for_non_finite()
         self._serve_if_asked()
 
     def _serve_if_asked(self) -> None:
-        assert self._replica is not None and self._journal is not None
+        assert self._replica is not None and self._run_log is not None
         if self.rank >= self.workers:
-            self._journal.serving()
+            self._run_log.serving()
             with self._recorder.spans.span("serve"):
                 serve(self.strategy, self._replica, self._comm)
-            self._journal.finished()
+            self._run_log.finished()
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script
 

@@ -1,7 +1,7 @@
 """Turns what a training loop does into events.
 
-    journal = RunLog(replica, comm, recorder, metering_of(experiment, comm.rank))
-    journal.started(...); journal.stepped(...); journal.finished()
+    run_log = RunLog(replica, comm, recorder, metering_of(experiment, comm.rank))
+    run_log.started(...); run_log.stepped(...); run_log.finished()
 
 What counts is training: from `started` to `finished`, without evaluations. That holds for times, messages, samples of
 the process and the counters of interfaces alike.

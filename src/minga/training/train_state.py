@@ -188,7 +188,7 @@ def build_train_state(
     replica.rank = rank
     part_seeds(model, rank)
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    trainee = TrainState(
+    train_state = TrainState(
         workload=workload,
         replica=replica,
         order=_order_of(workload, settings),
@@ -200,13 +200,13 @@ def build_train_state(
         base_learning_rates=replica.learning_rates,
     )
     if reads:
-        _set_readers(trainee, settings)
-    return trainee
+        _set_readers(train_state, settings)
+    return train_state
 
 
-def _set_readers(trainee: TrainState, settings: Training) -> None:
+def _set_readers(train_state: TrainState, settings: Training) -> None:
     """Who reads samples before they are needed."""
-    dataset = trainee.workload.train
+    dataset = train_state.workload.train
     if is_stream(dataset):
         if settings.readers:
             raise WorkloadError("a stream is read one sample after the other; use training.readers=0")
@@ -214,10 +214,10 @@ def _set_readers(trainee: TrainState, settings: Training) -> None:
     usual = max(batches_ahead(dataset), 2 * settings.readers)
     batches = settings.read_ahead if settings.read_ahead is not None else usual
     if settings.readers:
-        trainee.readers, trainee.seed = ReaderProcesses(dataset, settings.readers), settings.seed
-        trainee.ahead = ReadAhead(trainee.read, batches=batches, threads=settings.readers) if batches else None
+        train_state.readers, train_state.seed = ReaderProcesses(dataset, settings.readers), settings.seed
+        train_state.ahead = ReadAhead(train_state.read, batches=batches, threads=settings.readers) if batches else None
     elif batches:
-        trainee.ahead = ReadAhead(trainee.read, batches=batches)
+        train_state.ahead = ReadAhead(train_state.read, batches=batches)
 
 
 def _order_of(workload: Workload, settings: Training) -> Order:

@@ -63,26 +63,26 @@ def test_inputs_that_are_no_numbers_leave_no_trace(strategy: str, nodes: int, ba
 
 def test_a_step_that_is_broken_off_and_made_again_counts_once() -> None:
     workload, strategy = blobs(batch_norm=True), AllReduce()
-    trainee = build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
-    replica, alone = trainee.replica, ThreadWorld(1).transport(0)
+    train_state = build_train_state(Experiment(workload="blobs", training=Training(steps=9)), workload, 0)
+    replica, alone = train_state.replica, ThreadWorld(1).transport(0)
     strategy.start(replica, alone)
-    trainee.beginning = Beginning(0, trainee.order.copy(), 0, 1)
+    train_state.beginning = Beginning(0, train_state.order.copy(), 0, 1)
 
     def go_forward() -> list[Tensor]:
         replica.step += 1
         replica.statistics.keep()
-        replica.compute_gradients(lambda: trainee.loss_of(workload.train[:8]))
+        replica.compute_gradients(lambda: train_state.loss_of(workload.train[:8]))
         return [buffer.clone() for buffer in replica.model.buffers()]
 
     go_forward()
     replica.update()
     once = [buffer.clone() for buffer in replica.model.buffers()]
     assert not all(map(torch.equal, once, go_forward()))
-    recover(trainee, strategy, alone)  # nobody has answered
+    recover(train_state, strategy, alone)  # nobody has answered
     assert all(map(torch.equal, once, replica.model.buffers()))
     again = go_forward()
     replica.update()
-    recover(trainee, strategy, alone)
+    recover(train_state, strategy, alone)
     assert all(map(torch.equal, again, replica.model.buffers()))
 
 

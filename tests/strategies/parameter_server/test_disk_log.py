@@ -57,12 +57,12 @@ def updates(number: int, seed: int = 0) -> list[Update]:
     return made
 
 
-def put_in(ledger: DiskUpdateLog, shard: Shard, pushed: list[Update]) -> None:
+def put_in(update_log: DiskUpdateLog, shard: Shard, pushed: list[Update]) -> None:
     for update in pushed:
-        ledger.append(shard, update)
+        update_log.append(shard, update)
         if shard.apply(update):
-            ledger.applied()
-        ledger.tidy_up(shard)
+            update_log.applied()
+        update_log.tidy_up(shard)
 
 
 def bits(shard: Shard) -> list[Tensor]:
@@ -84,18 +84,18 @@ def left_by_a_kill(folder: Path) -> Path:
 @pytest.mark.parametrize("optimizer", [0, 1])
 @pytest.mark.parametrize("every", [1000, 3])
 def test_a_killed_server_comes_back_to_the_same_bits(tmp_path: Path, optimizer: int, every: int) -> None:
-    shard, ledger = make_shard(optimizer), DiskUpdateLog(tmp_path / "s", SnapshotRule(updates=every))
-    ledger.begin(shard, PERIOD)
-    put_in(ledger, shard, updates(17))
+    shard, update_log = make_shard(optimizer), DiskUpdateLog(tmp_path / "s", SnapshotRule(updates=every))
+    update_log.begin(shard, PERIOD)
+    put_in(update_log, shard, updates(17))
     left = left_by_a_kill(tmp_path / "s")
     again, new = make_shard(optimizer), DiskUpdateLog(left)
-    ledger.close()
+    update_log.close()
     assert new.holds
     assert new.restore(again)
     assert equal(bits(again), bits(shard))
-    assert (new.version, new.period, new.book.to_dict()) == (ledger.version, PERIOD, ledger.book.to_dict())
+    assert (new.version, new.period, new.book.to_dict()) == (update_log.version, PERIOD, update_log.book.to_dict())
     # ... and goes on from there, also through a second death.
-    for each, theirs in ((shard, ledger), (again, new)):
+    for each, theirs in ((shard, update_log), (again, new)):
         if theirs is new:
             new.begin(again, PERIOD)
             put_in(new, again, updates(5, seed=1))
@@ -110,13 +110,13 @@ def test_a_killed_server_comes_back_to_the_same_bits(tmp_path: Path, optimizer: 
 
 
 def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path)
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path)
+    update_log.begin(shard, PERIOD)
     *before, last = updates(6)
-    put_in(ledger, shard, before)
+    put_in(update_log, shard, before)
     wanted = bits(shard)
-    put_in(ledger, shard, [last])
-    ledger.close()
+    put_in(update_log, shard, [last])
+    update_log.close()
     log = tmp_path / "log-000001"
     for cut in (1, 40, 200):
         log.write_bytes(log.read_bytes()[:-cut])
@@ -126,40 +126,40 @@ def test_a_torn_record_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_written_over_has_nothing_of_its_last_turn(tmp_path: Path) -> None:
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path / "s", SnapshotRule(updates=8))
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path / "s", SnapshotRule(updates=8))
+    update_log.begin(shard, PERIOD)
     # All of one size, so that where the new ones end an old one begins.
     pushed = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(10, 40)]
     inodes = []
     for update in pushed:
-        put_in(ledger, shard, [update])
+        put_in(update_log, shard, [update])
         log = max((tmp_path / "s").glob("log-*"))
         inodes.append(log.stat().st_ino)
         again = make_shard()
         assert DiskUpdateLog(tmp_path / "s").restore(again)
         assert equal(bits(again), bits(shard))
     assert len(set(inodes)) == 2  # files are used again
-    assert log.stat().st_size > ledger._files.log_bytes  # there is something of its last turn
+    assert log.stat().st_size > update_log._files.log_bytes  # there is something of its last turn
     # A record that is written over another, but not all of it when the process is killed.
     content = bytearray(log.read_bytes())
-    before, after = bits(shard), ledger._files.log_bytes
-    put_in(ledger, shard, [Update((Push("a", 40, 40, 1.0),), (0.1,), (torch.ones(28) * 40,), together=True)])
+    before, after = bits(shard), update_log._files.log_bytes
+    put_in(update_log, shard, [Update((Push("a", 40, 40, 1.0),), (0.1,), (torch.ones(28) * 40,), together=True)])
     assert max((tmp_path / "s").glob("log-*")) == log
     whole = log.read_bytes()
-    for written in range(after + 1, ledger._files.log_bytes, 7):
+    for written in range(after + 1, update_log._files.log_bytes, 7):
         log.write_bytes(whole[:written] + content[written:])
         again = make_shard()
         assert DiskUpdateLog(tmp_path / "s").restore(again)
         assert equal(bits(again), before)
-    ledger.close()
+    update_log.close()
 
 
 def test_a_log_that_others_follow_ends_where_its_last_turn_did_not(tmp_path: Path) -> None:
     def vector(step: int) -> Tensor:
         return torch.full((28,), float(step))
 
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=3))
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=3))
+    update_log.begin(shard, PERIOD)
     pushed = []
     for step in range(1, 10):
         both = (Push("a", step, step, 0.5), Push("b", step, step, 0.5))
@@ -167,16 +167,16 @@ def test_a_log_that_others_follow_ends_where_its_last_turn_did_not(tmp_path: Pat
         gradients = (vector(step),) if short else (vector(step), vector(-step))
         pushed.append(Update(both, (0.1,), gradients, together=short))
     pushed.append(Update((Push("a", 10, 10, 0.5),), (0.1,), (vector(10),), together=True))
-    put_in(ledger, shard, pushed)
+    put_in(update_log, shard, pushed)
     assert ShardFiles(tmp_path).numbers() == [3, 4]
-    assert ledger.undo(shard, {("b", 9)})  # from the third snapshot on
+    assert update_log.undo(shard, {("b", 9)})  # from the third snapshot on
     expected = make_shard()
     for update in pushed:
         kept = update.without({("b", 9)})
         assert kept is not None
         expected.apply(kept)
     assert equal(bits(shard), bits(expected))
-    ledger.close()
+    update_log.close()
 
 
 @pytest.mark.parametrize("size", [3, 4096, 3 * 4096 + 5])
@@ -199,11 +199,11 @@ def test_a_record_with_a_page_of_another_time_is_noticed(tmp_path: Path, size: i
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path)
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path)
+    update_log.begin(shard, PERIOD)
     beginning = bits(shard)
-    put_in(ledger, shard, updates(3))
-    ledger.close()
+    put_in(update_log, shard, updates(3))
+    update_log.close()
     log = tmp_path / "log-000001"
     content = bytearray(log.read_bytes())
     content[400] ^= 1
@@ -221,23 +221,23 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every", [1000, 2])
 def test_undoing_is_as_if_it_had_never_come(tmp_path: Path, every: int) -> None:
     pushed = updates(14)
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=every))
-    ledger.begin(shard, PERIOD)
-    put_in(ledger, shard, pushed)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=every))
+    update_log.begin(shard, PERIOD)
+    put_in(update_log, shard, pushed)
     undone = {("a", 14)}
-    assert ledger.undo(shard, undone)
+    assert update_log.undo(shard, undone)
     expected = make_shard()
     for update in pushed:
         kept = update.without(undone)
         if kept is not None:
             expected.apply(kept)
     assert equal(bits(shard), bits(expected))
-    assert (ledger.book.last("a"), ledger.book.last("b")) == (13, 14)
+    assert (update_log.book.last("a"), update_log.book.last("b")) == (13, 14)
     # It stays undone for who is killed later, and numbers go on.
-    ledger.begin(shard, Period(2, 14, PERIOD.order, ("b",)))
+    update_log.begin(shard, Period(2, 14, PERIOD.order, ("b",)))
     more = [Update((Push("b", 15, 15, 1.0),), (0.1,), (torch.ones(28),), together=True)]
-    put_in(ledger, shard, more)
-    ledger.close()
+    put_in(update_log, shard, more)
+    update_log.close()
     again, new = make_shard(), DiskUpdateLog(tmp_path)
     assert new.restore(again)
     assert equal(bits(again), bits(shard))
@@ -246,15 +246,15 @@ def test_undoing_is_as_if_it_had_never_come(tmp_path: Path, every: int) -> None:
 
 
 def test_what_was_undone_is_in_no_snapshot_that_stays(tmp_path: Path) -> None:
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=3))
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path, SnapshotRule(updates=3))
+    update_log.begin(shard, PERIOD)
     pushed = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(1, 4)]
-    put_in(ledger, shard, pushed)  # the third is in the second snapshot
-    assert ledger.undo(shard, {("a", 3)})
-    ledger.begin(shard, Period(2, 2, PERIOD.order, ("b",)))
+    put_in(update_log, shard, pushed)  # the third is in the second snapshot
+    assert update_log.undo(shard, {("a", 3)})
+    update_log.begin(shard, Period(2, 2, PERIOD.order, ("b",)))
     more = [Update((Push("b", n, n, 1.0),), (0.1,), (torch.ones(28),), together=True) for n in range(1, 3)]
-    put_in(ledger, shard, more)
-    ledger.close()
+    put_in(update_log, shard, more)
+    update_log.close()
     again = make_shard()
     assert DiskUpdateLog(tmp_path).restore(again)
     expected = make_shard()
@@ -274,58 +274,58 @@ def test_of_a_mean_nothing_is_left(tmp_path: Path) -> None:
 def test_old_files_go_when_nothing_before_may_be_undone(tmp_path: Path) -> None:
     now = 0.0
     shard = make_shard()
-    ledger = DiskUpdateLog(tmp_path, SnapshotRule(updates=10, seconds=5.0), clock=lambda: now)
-    ledger.begin(shard, PERIOD)
+    update_log = DiskUpdateLog(tmp_path, SnapshotRule(updates=10, seconds=5.0), clock=lambda: now)
+    update_log.begin(shard, PERIOD)
     one = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28),), together=True) for n in range(1, 60)]
-    put_in(ledger, shard, one[:10])  # the tenth makes a snapshot
+    put_in(update_log, shard, one[:10])  # the tenth makes a snapshot
     # The tenth is in the snapshot, and its worker has not been heard of since: what is older must stay.
-    put_in(ledger, shard, [Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)])
+    put_in(update_log, shard, [Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)])
     assert ShardFiles(tmp_path).numbers() == [1, 2]
-    put_in(ledger, shard, one[10:11])
+    put_in(update_log, shard, one[10:11])
     assert ShardFiles(tmp_path).numbers() == [2]
     assert not (tmp_path / "log-000001").exists()
     now = 6.0  # also by time
-    put_in(ledger, shard, one[11:12])
-    put_in(ledger, shard, one[12:13])
+    put_in(update_log, shard, one[11:12])
+    put_in(update_log, shard, one[12:13])
     assert ShardFiles(tmp_path).numbers() == [2, 3]  # one has pushed since, the other has not
-    put_in(ledger, shard, [Update((Push("b", 2, 2, 1.0),), (0.1,), (torch.ones(28),), together=True)])
+    put_in(update_log, shard, [Update((Push("b", 2, 2, 1.0),), (0.1,), (torch.ones(28),), together=True)])
     assert ShardFiles(tmp_path).numbers() == [3]
-    assert ledger.costs()["snapshots"] == 2
-    ledger.close(finished=True)
+    assert update_log.costs()["snapshots"] == 2
+    update_log.close(finished=True)
     assert not tmp_path.exists()
 
 
 def test_what_a_slow_worker_has_pushed_stays_undoable_for_a_while(tmp_path: Path) -> None:
     rule = SnapshotRule(log_bytes=4000, log_factor=0.0)
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path, rule)
-    ledger.begin(shard, PERIOD)
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path, rule)
+    update_log.begin(shard, PERIOD)
     slow = Update((Push("b", 1, 1, 1.0),), (0.1,), (torch.ones(28),), together=True)
     quick = [Update((Push("a", n, n, 1.0),), (0.1,), (torch.ones(28) * n,), together=True) for n in range(1, 130)]
-    put_in(ledger, shard, [slow, *quick[:40]])
+    put_in(update_log, shard, [slow, *quick[:40]])
     assert ShardFiles(tmp_path).numbers() == [1, 2]
-    assert ledger.undo(shard, {("b", 1)})
+    assert update_log.undo(shard, {("b", 1)})
     expected = make_shard()
     for update in quick[:40]:
         expected.apply(update)
     assert equal(bits(shard), bits(expected))
-    ledger.begin(shard, PERIOD)
-    put_in(ledger, shard, [slow, *quick[40:]])
+    update_log.begin(shard, PERIOD)
+    put_in(update_log, shard, [slow, *quick[40:]])
     assert ShardFiles(tmp_path).numbers()[0] > 3  # but not for ever
-    ledger.close()
+    update_log.close()
 
 
 def test_a_full_disk_does_not_end_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shard, ledger = make_shard(), DiskUpdateLog(tmp_path / "s")
-    ledger.begin(shard, PERIOD)
-    put_in(ledger, shard, updates(3))
+    shard, update_log = make_shard(), DiskUpdateLog(tmp_path / "s")
+    update_log.begin(shard, PERIOD)
+    put_in(update_log, shard, updates(3))
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("minga.strategies.parameter_server.files.write_record", full)
-    put_in(ledger, shard, updates(5, seed=2))
+    put_in(update_log, shard, updates(5, seed=2))
     assert "No space left on device" in caplog.text
     assert caplog.text.count("can't keep its updates") == 1
     monkeypatch.undo()
@@ -335,4 +335,4 @@ def test_a_full_disk_does_not_end_the_training(
     for update in [*updates(3), *updates(5, seed=2)]:
         expected.apply(update)
     assert equal(bits(shard), bits(expected))
-    ledger.close()
+    update_log.close()

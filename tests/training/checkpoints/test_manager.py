@@ -57,8 +57,8 @@ def test_what_it_costs_is_in_the_events(tmp_path: Path) -> None:
 
 def test_a_disk_that_fails_does_not_end_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
-    trainees = train_with_checkpoints(tmp_path, experiment_of("ring", 2), blobs())
-    assert trainees[0].replica.step == 30
+    train_states = train_with_checkpoints(tmp_path, experiment_of("ring", 2), blobs())
+    assert train_states[0].replica.step == 30
     failed = events(tmp_path, 0, "checkpoint_failed")
     assert failed[0]["checkpoint"] == "step-00000007"
     assert "Error" in failed[0]["message"]
@@ -110,8 +110,8 @@ def test_a_strategy_of_ones_own_needs_nothing(tmp_path: Path) -> None:
 def test_a_strategy_that_can_not_be_kept_trains_on_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainees = train_with_checkpoints(tmp_path, experiment_of(Elastic(hopeless=True), 2), blobs())
-    assert trainees[0].replica.step == 30
+    train_states = train_with_checkpoints(tmp_path, experiment_of(Elastic(hopeless=True), 2), blobs())
+    assert train_states[0].replica.step == 30
     assert list_checkpoints(tmp_path) == []
     assert "replica.state['file'] is a object, which a checkpoint can't keep" in caplog.text
     assert len(events(tmp_path, 1, "checkpoint_failed")) == 4
@@ -138,19 +138,19 @@ def test_events_after_the_checkpoint_did_not_happen(tmp_path: Path) -> None:
 def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afterwards: dict[str, float]) -> None:
     """It would never be whole, and keep lesser ones from being kept."""
     experiment = experiment_of("ring", 1)
-    trainee, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
-    keeper = CheckpointManager(tmp_path, Checkpoints(every_seconds=0, keep=1), trainee, recorder)
-    keeper.goes_on = True
+    train_state, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
+    checkpoints = CheckpointManager(tmp_path, Checkpoints(every_seconds=0, keep=1), train_state, recorder)
+    checkpoints.goes_on = True
     comm = ThreadWorld(1).transport(0)
-    journal = run_log_of(experiment, trainee, comm, recorder)
-    with contextlib.suppress(PeerLost), keeper.attach(AllReduce(), comm, journal):
-        AllReduce().start(trainee.replica, comm)
-        trainee.replica.step = 3  # no step at which a checkpoint is due
-        keeper.stepped(good=True, metrics={"accuracy": 0.9})
+    run_log = run_log_of(experiment, train_state, comm, recorder)
+    with contextlib.suppress(PeerLost), checkpoints.attach(AllReduce(), comm, run_log):
+        AllReduce().start(train_state.replica, comm)
+        train_state.replica.step = 3  # no step at which a checkpoint is due
+        checkpoints.stepped(good=True, metrics={"accuracy": 0.9})
         raise PeerLost("rank 1 is gone", rank=1)
     assert list_checkpoints(tmp_path) == []
-    with contextlib.suppress(RuntimeError), keeper.attach(AllReduce(), comm, journal):
-        keeper.stepped(good=True, metrics=afterwards)
+    with contextlib.suppress(RuntimeError), checkpoints.attach(AllReduce(), comm, run_log):
+        checkpoints.stepped(good=True, metrics=afterwards)
         raise RuntimeError("the end")
     kept = [checkpoint.manifest(0).value for checkpoint in list_checkpoints(tmp_path)]
     assert kept == list(afterwards.values())
@@ -159,15 +159,15 @@ def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afte
 @pytest.mark.parametrize("every_steps", [0, 1])
 def test_what_is_no_number_is_not_the_best(tmp_path: Path, every_steps: int) -> None:
     experiment = experiment_of("ring", 1)
-    trainee, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
+    train_state, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
     settings = Checkpoints(every_steps=every_steps, every_seconds=0, keep=1)
-    keeper = PatientManager(tmp_path, settings, trainee, recorder)
+    checkpoints = PatientManager(tmp_path, settings, train_state, recorder)
     comm = ThreadWorld(1).transport(0)
-    with keeper.attach(AllReduce(), comm, run_log_of(experiment, trainee, comm, recorder)):
-        AllReduce().start(trainee.replica, comm)
+    with checkpoints.attach(AllReduce(), comm, run_log_of(experiment, train_state, comm, recorder)):
+        AllReduce().start(train_state.replica, comm)
         for step, value in enumerate([math.nan, 0.9, 0.5, math.nan], start=1):
-            trainee.replica.step = step
-            keeper.stepped(good=True, metrics={"accuracy": value})
+            train_state.replica.step = step
+            checkpoints.stepped(good=True, metrics={"accuracy": value})
     best = best_of(list_checkpoints(tmp_path))
     assert best is not None and best.manifest(0).value == 0.9
 
@@ -175,17 +175,17 @@ def test_what_is_no_number_is_not_the_best(tmp_path: Path, every_steps: int) -> 
 def test_who_has_lost_contact_to_the_others_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those on the other side of a split may have gone on from somewhere else."""
     experiment = experiment_of("ring", 1, every_steps=1)
-    trainee, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
-    keeper = PatientManager(tmp_path, experiment.checkpoints, trainee, recorder)
+    train_state, recorder = build_train_state(experiment, blobs(), 0), Recorder(None)
+    checkpoints = PatientManager(tmp_path, experiment.checkpoints, train_state, recorder)
     contact = True
-    keeper.may_write = lambda: contact
+    checkpoints.may_write = lambda: contact
     comm = ThreadWorld(1).transport(0)
-    with keeper.attach(AllReduce(), comm, run_log_of(experiment, trainee, comm, recorder)):
-        AllReduce().start(trainee.replica, comm)
+    with checkpoints.attach(AllReduce(), comm, run_log_of(experiment, train_state, comm, recorder)):
+        AllReduce().start(train_state.replica, comm)
         for step in (1, 2, 3):
             contact = step != 3  # when the checkpoint of the second step is to be written
-            trainee.replica.step = step
-            keeper.stepped(good=True, metrics={})
+            train_state.replica.step = step
+            checkpoints.stepped(good=True, metrics={})
         contact = True
     assert [checkpoint.name for checkpoint in list_checkpoints(tmp_path)] == ["step-00000001", "step-00000003"]
     assert "step-00000002" in caplog.text and "has lost contact with the others" in caplog.text

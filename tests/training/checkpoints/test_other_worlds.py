@@ -48,14 +48,14 @@ def test_going_on_elsewhere(
     shared = load_shared(checkpoint)
     assert shared.tensors["parameters"].shape == (7 * 6 + 8 * 3,)
     other = experiment_of(after, then, every_steps=14, steps=40)
-    trainees = train_with_checkpoints(tmp_path, other, workload, resume=checkpoint.name)
+    train_states = train_with_checkpoints(tmp_path, other, workload, resume=checkpoint.name)
     # Position: 14 global batches of `nodes` x 8, then 26 of `then` x 8, never beyond the end of an epoch.
-    assert trainees[0].replica.step == 40
-    assert trainees[0].order.epoch >= 14 * nodes * 8 // 150
+    assert train_states[0].replica.step == 40
+    assert train_states[0].order.epoch >= 14 * nodes * 8 // 150
     assert "what each of them remembered is dropped" in caplog.text
     inputs, targets = workload.train[:]
     with torch.no_grad():
-        loss = float(workload.loss(trainees[0].replica.model(inputs), targets))
+        loss = float(workload.loss(train_states[0].replica.model(inputs), targets))
     assert loss < 0.8
 
 
@@ -64,8 +64,8 @@ def test_the_position_is_exact(tmp_path: Path) -> None:
     train_with_checkpoints(tmp_path, experiment_of("ring", 3, every_steps=4, steps=5), blobs())
     manifest = Checkpoint(tmp_path / "checkpoints" / "step-00000004").manifest(0)
     assert (manifest.epoch, manifest.offset) == (0, 4 * 24)
-    trainees = train_with_checkpoints(tmp_path, experiment_of("ring", 2, steps=8), blobs(), resume="step-00000004")
-    assert (trainees[0].order.epoch, trainees[0].order.offset) == (1, 0)  # 54 left: batches of 16, 16, 16, 6
+    train_states = train_with_checkpoints(tmp_path, experiment_of("ring", 2, steps=8), blobs(), resume="step-00000004")
+    assert (train_states[0].order.epoch, train_states[0].order.offset) == (1, 0)  # 54 left: batches of 16, 16, 16, 6
 
 
 def test_joined_parts_are_the_servers(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_they_stop_when_asked_to_and_go_on(tmp_path: Path, strategy: str) -> Non
     last = find_last_good(tmp_path)
     assert last.manifest(0).step < 3000
     shorter = experiment_of(strategy, 2, every_steps=1000, steps=last.manifest(0).step + 30)
-    trainees = train_with_checkpoints(tmp_path, shorter, workload, resume=last.name, session=1)
-    assert trainees[0].replica.step == last.manifest(0).step + 30
-    assert torch.equal(trainees[0].replica.parameters, trainees[1].replica.parameters)
+    train_states = train_with_checkpoints(tmp_path, shorter, workload, resume=last.name, session=1)
+    assert train_states[0].replica.step == last.manifest(0).step + 30
+    assert torch.equal(train_states[0].replica.parameters, train_states[1].replica.parameters)
 
 
 @pytest.mark.parametrize("strategy", LEFT_TO_TIME)
@@ -129,9 +129,9 @@ def test_strategies_that_depend_on_time_go_on_too(tmp_path: Path, strategy: str)
     train_with_checkpoints(tmp_path, experiment, workload)
     good = [checkpoint for checkpoint in list_checkpoints(tmp_path) if checkpoint.problem() is None]
     assert len(good) >= 3
-    trainees = train_with_checkpoints(tmp_path, experiment, workload, resume=good[1].name, session=7)
-    assert trainees[0].replica.step == 60
-    assert torch.equal(trainees[0].replica.parameters, trainees[1].replica.parameters)
+    train_states = train_with_checkpoints(tmp_path, experiment, workload, resume=good[1].name, session=7)
+    assert train_states[0].replica.step == 60
+    assert torch.equal(train_states[0].replica.parameters, train_states[1].replica.parameters)
     inputs, targets = workload.train[:]
     with torch.no_grad():
-        assert float(workload.loss(trainees[0].replica.model(inputs), targets)) < 0.8
+        assert float(workload.loss(train_states[0].replica.model(inputs), targets)) < 0.8

@@ -92,8 +92,8 @@ def test_a_run_does_not_go_on_with_a_set_that_was_prepared_otherwise(tmp_path: P
 @pytest.mark.parametrize("read_ahead", [0, 2])
 def test_reading_ahead_can_be_set(tmp_path: Path, prepared: Workload, read_ahead: int) -> None:
     experiment = experiment_of("single", 1, steps=5, read_ahead=read_ahead)
-    trainee = train_with_checkpoints(tmp_path, experiment, prepared)[0]
-    assert (trainee.ahead is None) == (read_ahead == 0)
+    train_state = train_with_checkpoints(tmp_path, experiment, prepared)[0]
+    assert (train_state.ahead is None) == (read_ahead == 0)
 
 
 def test_reader_processes_train_to_the_same_bits(tmp_path: Path, prepared: Workload) -> None:

@@ -94,8 +94,8 @@ def test_auto_goes_on_while_it_looks_and_after_it_has_planned(tmp_path: Path, st
     experiment, workload = experiment_of("auto", 3), blobs(optimizer=adam)
     kept = train_with_checkpoints(tmp_path, experiment, workload)
     resumed = train_with_checkpoints(tmp_path, experiment, workload, resume=f"step-{step:08}")
-    for trainees in (kept, resumed):
-        assert all(torch.equal(each.replica.parameters, trainees[0].replica.parameters) for each in trainees)
+    for train_states in (kept, resumed):
+        assert all(torch.equal(each.replica.parameters, train_states[0].replica.parameters) for each in train_states)
     assert resumed[0].replica.step == 30
     assert bool(torch.isfinite(resumed[0].replica.parameters).all())
 

@@ -34,19 +34,19 @@ def with_batch_norm(workload: Workload) -> Workload:
 
 def trained(steps: int = 5, *, seed: int = 0, workload: Workload | None = None) -> TrainState:
     workload = workload or with_batch_norm(blobs(optimizer=adam))
-    trainee = build_train_state(Experiment(workload="blobs", training=Training(steps=9, seed=seed)), workload, 0)
-    STRATEGY.start(trainee.replica, ThreadWorld(1).transport(0))
+    train_state = build_train_state(Experiment(workload="blobs", training=Training(steps=9, seed=seed)), workload, 0)
+    STRATEGY.start(train_state.replica, ThreadWorld(1).transport(0))
     for _ in range(steps):
-        trainee.replica.step += 1
-        share = trainee.order.take(0, 1, 8)
+        train_state.replica.step += 1
+        share = train_state.order.take(0, 1, 8)
         batch = workload.train[share.indices]
-        trainee.replica.compute_gradients(lambda batch=batch: trainee.loss_of(batch))
-        trainee.replica.update()
-    return trainee
+        train_state.replica.compute_gradients(lambda batch=batch: train_state.loss_of(batch))
+        train_state.replica.update()
+    return train_state
 
 
-def blob_of(trainee: TrainState) -> bytes:
-    return take(trainee, STRATEGY, ThreadWorld(1).transport(0)).to_bytes()
+def blob_of(train_state: TrainState) -> bytes:
+    return take(train_state, STRATEGY, ThreadWorld(1).transport(0)).to_bytes()
 
 
 def test_bytes_make_another_process_the_same() -> None:
@@ -57,18 +57,18 @@ def test_bytes_make_another_process_the_same() -> None:
     assert (other.replica.step, other.order.epoch, other.order.offset) == (5, 0, 40)
     for mine, theirs in zip(one.replica.model.buffers(), other.replica.model.buffers(), strict=True):
         assert torch.equal(mine, theirs)
-    for trainee in (one, other):
-        trainee.replica.gradients.fill_(0.5)
-        trainee.replica.update()
+    for train_state in (one, other):
+        train_state.replica.gradients.fill_(0.5)
+        train_state.replica.update()
     assert torch.equal(one.replica.parameters, other.replica.parameters)  # Adam's memory too
 
 
 def test_a_state_is_a_copy() -> None:
-    trainee = trained()
-    state = take(trainee, STRATEGY, ThreadWorld(1).transport(0))
+    train_state = trained()
+    state = take(train_state, STRATEGY, ThreadWorld(1).transport(0))
     before = {name: tensor.clone() for name, tensor in state.tensors.items()}
-    trainee.replica.gradients.fill_(1.0)
-    trainee.replica.update()
+    train_state.replica.gradients.fill_(1.0)
+    train_state.replica.update()
     for name, tensor in state.tensors.items():
         assert torch.equal(tensor, before[name]), name
 
@@ -117,11 +117,11 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_does_not_fit_is_refused(name: str) -> None:
     spoil, words = WRONG[name]
-    trainee = trained()
-    before = trainee.replica.parameters.clone()
+    train_state = trained()
+    before = train_state.replica.parameters.clone()
     with pytest.raises(ProtocolError, match=words):
-        Snapshot.from_bytes(spoil(blob_of(trainee)), trainee)
-    assert torch.equal(trainee.replica.parameters, before)
+        Snapshot.from_bytes(spoil(blob_of(train_state)), train_state)
+    assert torch.equal(train_state.replica.parameters, before)
 
 
 def test_the_layout_of_another_model_is_another() -> None:

@@ -192,7 +192,7 @@ def _read_events(run: Run, *, elastic: bool) -> None:
                 if kind == "resumed":  # nobody trained since the event before it
                     idle += time - last
                 last = time
-                if kind in ("started", "resumed", "regrouped"):
+                if kind in ("started", "resumed", "recovered"):
                     together = max(together, (time, event["ranks"]))
                 if kind == "started":
                     began = time if began is None else began
@@ -233,7 +233,7 @@ def _leader(files: Sequence[Path]) -> int:
     for path in files:
         with path.open("rb") as lines:
             for line in lines:
-                if line.startswith(b'{"event": "regrouped"'):
+                if line.startswith(b'{"event": "recovered"'):
                     try:
                         event = json.loads(line)
                         if event["rank"] == 0:

@@ -1,7 +1,7 @@
 """A server's shard, restorable to the same bits: a snapshot now and then, and a log of every update since.
 
-    ledger = DiskUpdateLog(run / "servers" / "server-0")
-    ledger.append(shard, update)                     # returns when the kernel has it: a killed process loses nothing
+    update_log = DiskUpdateLog(run / "servers" / "server-0")
+    update_log.append(shard, update)  # returns when the kernel has it: a killed process loses nothing
 
 An update is in the log before it is applied and before any worker hears of it, so what a worker knows of is on disk.
 The same log takes an update back: the last snapshot before it is read, and all others are applied again. That costs
@@ -181,7 +181,7 @@ class DiskUpdateLog(UpdateLog):
         return super().undo(shard, undone)
 
     def _replay(self, shard: Shard, undone: AbstractSet[Key]) -> bool:
-        """Bring `shard` and this ledger to the state that the files are of, without some pushes."""
+        """Bring `shard` and this update_log to the state that the files are of, without some pushes."""
         for number in reversed(self._files.numbers()):
             try:
                 facts, tensors = self._files.read_snapshot(number)
@@ -244,15 +244,15 @@ class DiskUpdateLog(UpdateLog):
 class _Guard:
     """What the disk does not take must not end the training."""
 
-    def __init__(self, ledger: DiskUpdateLog) -> None:
-        self._ledger = ledger
+    def __init__(self, update_log: DiskUpdateLog) -> None:
+        self._update_log = update_log
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, OSError | MingaError):
-            self._ledger.give_up(error)
+            self._update_log.give_up(error)
             return True
         return False
 

@@ -1,8 +1,8 @@
 """What a server has applied: which pushes of which workers, in which stretch of the training.
 
-    ledger.begin(shard, period)                      # ranks have formed: these workers, from this place in the data
-    ledger.append(shard, update); shard.apply(update); ledger.applied()
-    ledger.tidy_up(shard)                            # when the workers have their answers
+    update_log.begin(shard, period)                      # ranks have formed: these workers, from this place in the data
+    update_log.append(shard, update); shard.apply(update); update_log.applied()
+    update_log.tidy_up(shard)                            # when the workers have their answers
 
 An `UpdateLog` itself keeps this in memory, for as long as its process lives. `disk_log` keeps it on disk too, with all
 that is needed to get the shard back.

@@ -1,7 +1,7 @@
 """Checkpoints: a run that was interrupted, for whatever reason, goes on from where it was, to the last bit."""
 
 from minga.training.checkpoints.files import Checkpoint, Manifest, list_checkpoints
-from minga.training.checkpoints.manager import CheckpointManager, Keeper
+from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
 from minga.training.checkpoints.resume import find_last_good
 from minga.training.checkpoints.snapshot import Snapshot, put_back, take
 from minga.training.checkpoints.writer import CheckpointWriter
@@ -10,8 +10,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointManager",
     "CheckpointWriter",
-    "Keeper",
     "Manifest",
+    "NoCheckpoints",
     "Snapshot",
     "find_last_good",
     "list_checkpoints",

@@ -1,12 +1,12 @@
 """What a training loop calls: put back a checkpoint at the start, take new ones on the way, stop when asked to.
 
-    with keeper:
-        keeper.before_start(); strategy.start(replica, comm); keeper.after_start()
+    with checkpoints:
+        checkpoints.before_start(); strategy.start(replica, comm); checkpoints.after_start()
         for ...:
             ...
-            keeper.stepped(good=True, metrics={})          # raises RunStopped at the end of a step, if asked to stop
+            checkpoints.stepped(good=True, metrics={})   # raises RunStopped at the end of a step, if asked to stop
 
-`Keeper` itself does nothing of this, for loops without a run directory; `CheckpointManager` does.
+`NoCheckpoints` itself does nothing of this, for loops without a run directory; `CheckpointManager` does.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from minga.training.checkpoints.writer import CheckpointWriter, Part
 from minga.training.run_log import RunLog
 from minga.training.train_state import TrainState
 
-__all__ = ["CheckpointManager", "Keeper"]
+__all__ = ["CheckpointManager", "NoCheckpoints"]
 
 _LOG = logging.getLogger("minga.training.checkpoints")
 
 
-class Keeper:
+class NoCheckpoints:
     """Keeps nothing; base of those that do."""
 
     goes_on = False
@@ -56,7 +56,7 @@ class Keeper:
     ) -> None:
         pass
 
-    def attach(self, strategy: Strategy, comm: Transport, journal: RunLog) -> Self:
+    def attach(self, strategy: Strategy, comm: Transport, run_log: RunLog) -> Self:
         """Tell it whose training this is; before anything else."""
         return self
 
@@ -80,14 +80,14 @@ class Keeper:
         """After each step of a rank that trains; `good`: it was not left out, `metrics`: of an evaluation after it."""
 
 
-class CheckpointManager(Keeper):
+class CheckpointManager(NoCheckpoints):
     """Checkpoints in a run's directory."""
 
     def __init__(
         self,
         run: Path,
         settings: Checkpoints,
-        trainee: TrainState,
+        train_state: TrainState,
         recorder: Recorder,
         *,
         resumption: Resumption | None = None,
@@ -102,7 +102,7 @@ class CheckpointManager(Keeper):
         self._one_part = one_part
         self._settings = settings
         self._run = run
-        self._trainee = trainee
+        self._train_state = train_state
         self._recorder = recorder
         self._resumption = resumption
         self._session = session
@@ -116,16 +116,16 @@ class CheckpointManager(Keeper):
         self._before_bad: Part | None = None
         """The state before the bad steps in a row that are being left out."""
         self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
-        self._metric = trainee.workload.main_metric
-        self._higher_is_better = self._metric not in trainee.workload.lower_is_better
+        self._metric = train_state.workload.main_metric
+        self._higher_is_better = self._metric not in train_state.workload.lower_is_better
         self.last_written: str | None = None
         self._submitted = False
 
-    def attach(self, strategy: Strategy, comm: Transport, journal: RunLog) -> Self:
+    def attach(self, strategy: Strategy, comm: Transport, run_log: RunLog) -> Self:
         self._strategy = strategy
         self._comm = comm
-        self._journal = journal
-        ServerState.of(self._trainee.replica).save = self._save_as_server
+        self._run_log = run_log
+        ServerState.of(self._train_state.replica).save = self._save_as_server
         self._moments = Moments(self._settings)  # what ranks have told each other is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
@@ -156,8 +156,8 @@ class CheckpointManager(Keeper):
     def put_back_before_meeting(self, strategy: Strategy) -> bool:
         if self._resumption is None or not self._one_part:
             return False
-        put_back(load_shared(self._resumption.checkpoint), self._trainee, strategy, shared_only=True)
-        self._trainee.replica.progress.last_applied_step = self._trainee.replica.step
+        put_back(load_shared(self._resumption.checkpoint), self._train_state, strategy, shared_only=True)
+        self._train_state.replica.progress.last_applied_step = self._train_state.replica.step
         return True
 
     def before_start(self) -> None:
@@ -165,7 +165,7 @@ class CheckpointManager(Keeper):
         if resumption is not None and not resumption.fits(self._strategy, self._comm):
             state = load_shared(resumption.checkpoint)
             if not self._one_part:
-                put_back(state, self._trainee, self._strategy, shared_only=True)
+                put_back(state, self._train_state, self._strategy, shared_only=True)
             if self._comm.rank == 0 and not self._one_part:
                 _LOG.warning(
                     "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
@@ -173,21 +173,21 @@ class CheckpointManager(Keeper):
                     state.ranks,
                     state.facts["strategy"],
                 )
-            self._journal.go_on({}, state.step, resumption.checkpoint.name)
+            self._run_log.go_on({}, state.step, resumption.checkpoint.name)
 
     def after_start(self) -> None:
         resumption = self._resumption
         if resumption is not None and resumption.fits(self._strategy, self._comm):
             state = load_own(resumption.checkpoint, self._comm.rank)
-            put_back(state, self._trainee, self._strategy)
-            resume(self._strategy, self._trainee.replica, self._comm)
+            put_back(state, self._train_state, self._strategy)
+            resume(self._strategy, self._train_state.replica, self._comm)
             self._best = state.facts.get("best")
-            self._journal.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
+            self._run_log.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
 
     # --- on the way ---------------------------------------------------------------------------------------------
 
     def stepped(self, *, good: bool, metrics: Mapping[str, float]) -> None:
-        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
         if self._untried is not None:
             # Parameters may be far off already when a checkpoint is taken; the next step shows it.
             untried, self._untried = self._untried, None
@@ -235,17 +235,17 @@ class CheckpointManager(Keeper):
         return value > self._best if self._higher_is_better else value < self._best
 
     def _moment(self, lockstep: bool) -> int:
-        return self._trainee.replica.step if lockstep else self._moments.number
+        return self._train_state.replica.step if lockstep else self._moments.number
 
     def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
-        strategy, replica, comm = self._strategy, self._trainee.replica, self._comm
+        strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
         began = comm.now()
         pause(strategy, replica, comm)
         name = checkpoint_name(moment, None if active(strategy, replica).traits.lockstep else self._session)
         state: Snapshot | None = None
         try:
             if comm.rank == 0 or not self._one_part:
-                state = take(self._trainee, strategy, comm, shared_only=self._one_part)
+                state = take(self._train_state, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._tell(name, error)
         if ServerState.of(replica).shard is None:
@@ -255,7 +255,7 @@ class CheckpointManager(Keeper):
         if self._one_part:
             state.facts |= {"rank": 0, "ranks": 1, "trainers": 1}
         state.facts["best"] = self._best
-        state.facts["totals"] = self._journal.totals()
+        state.facts["totals"] = self._run_log.totals()
         taking = comm.now() - began
         return Part(
             name,
@@ -283,7 +283,7 @@ class CheckpointManager(Keeper):
 
     def _end(self) -> None:
         self._writer.wait()
-        raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._trainee.replica.step}")
+        raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._train_state.replica.step}")
 
     def _submit(self, part: Part, *, best: bool = False) -> None:
         if not self.may_write():
@@ -316,7 +316,7 @@ class CheckpointManager(Keeper):
         self._tell(part.name, error)
 
     def _tell(self, name: str, error: Exception) -> None:
-        rank, step = self._comm.rank, self._trainee.replica.step
+        rank, step = self._comm.rank, self._train_state.replica.step
         message = str(error) if isinstance(error, MingaError) else f"{type(error).__name__}: {error}"
         _LOG.warning(
             "rank %d could not keep checkpoint %s: %s. Training goes on; earlier checkpoints are as they were",

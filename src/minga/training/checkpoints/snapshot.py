@@ -1,8 +1,8 @@
 """All that training goes on from, as named tensors and JSON: taken from a rank and put back into it.
 
-    state = take(trainee, strategy, comm)                    # copies; training goes on meanwhile
-    put_back(state, trainee, strategy)                       # same rank of as many: the same bits from then on
-    blob = state.to_bytes(); Snapshot.from_bytes(blob, trainee)      # for another process
+    state = take(train_state, strategy, comm)                    # copies; training goes on meanwhile
+    put_back(state, train_state, strategy)                       # same rank of as many: the same bits from then on
+    blob = state.to_bytes(); Snapshot.from_bytes(blob, train_state)      # for another process
 
 Nothing in it is code, and whatever comes in is checked against the receiver's own model before it is used.
 """
@@ -63,9 +63,9 @@ class Snapshot:
         return b"".join(pieces_of(self.tensors, {"minga": text, "sha256": digest}))
 
     @classmethod
-    def from_bytes(cls, blob: bytes, trainee: TrainState) -> Self:
-        """What `to_bytes` made, if it fits this trainee's model; otherwise `ProtocolError`."""
-        limit = _largest(trainee.replica)
+    def from_bytes(cls, blob: bytes, train_state: TrainState) -> Self:
+        """What `to_bytes` made, if it fits this train_state's model; otherwise `ProtocolError`."""
+        limit = _largest(train_state.replica)
         if len(blob) > limit:
             raise ProtocolError(f"a state of {len(blob):,} bytes is too large for this model (at most {limit:,})")
         tensors, metadata = parse(blob)
@@ -73,7 +73,7 @@ class Snapshot:
         if metadata.get("sha256") != _digest(tensors, text):
             raise ProtocolError("the state was changed on its way: its SHA-256 is another")
         state = cls.from_parts(tensors, text)
-        check_fits(state, trainee)
+        check_fits(state, train_state)
         return state
 
     @classmethod
@@ -94,12 +94,12 @@ def layout_hash(replica: Replica) -> str:
     return hashlib.sha256(json.dumps([places, str(replica.parameters.dtype)]).encode()).hexdigest()
 
 
-def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
+def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
     """A copy of all that this rank would go on from; exchanges must have come to their end (`capabilities.pause`).
 
     `shared_only`: without what its strategy remembers, for ranks that begin anew with it.
     """
-    replica = trainee.replica
+    replica = train_state.replica
     served = ServerState.of(replica).shard
     tensors = {"parameters": replica.parameters if served is None else served.parameters}
     if served is None and not shared_only:
@@ -112,11 +112,11 @@ def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_onl
     tensors |= of_optimizer
     tensors |= {_MEMORY + name: tensor for name, tensor in memory.tensors.items()}
     tensors["random"] = torch.get_rng_state()
-    if trainee.device.type == "cuda":
-        tensors["random of the GPU"] = torch.cuda.get_rng_state(trainee.device)
+    if train_state.device.type == "cuda":
+        tensors["random of the GPU"] = torch.cuda.get_rng_state(train_state.device)
     facts = {
         "format": FORMAT,
-        "workload": trainee.workload.name,
+        "workload": train_state.workload.name,
         "strategy": describe(strategy),
         "layout": layout_hash(replica),
         "step": replica.step,
@@ -125,10 +125,10 @@ def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_onl
         "trainers": comm.size if shared_only else trainers(strategy, replica, comm),
         "replicas_differ": strategy.traits.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
-        "order": trainee.order.position(),
-        "data": trainee.known_data,
+        "order": train_state.order.position(),
+        "data": train_state.known_data,
         "learning_rates": replica.learning_rates,
-        "base_learning_rates": list(trainee.base_learning_rates),
+        "base_learning_rates": list(train_state.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
         "optimizer": optimizer,
         "memory": memory.tree,
@@ -137,13 +137,13 @@ def take(trainee: TrainState, strategy: Strategy, comm: Transport, *, shared_onl
     return Snapshot({name: tensor.detach().clone() for name, tensor in tensors.items()}, facts)
 
 
-def put_back(state: Snapshot, trainee: TrainState, strategy: Strategy, *, shared_only: bool = False) -> None:
+def put_back(state: Snapshot, train_state: TrainState, strategy: Strategy, *, shared_only: bool = False) -> None:
     """Go on from a state. `shared_only`: from what all ranks share, for a rank that is new or has another number.
 
     On the same rank of as many ranks call it after `Strategy.start`, for what is shared only before it.
     """
-    check_fits(state, trainee)
-    replica, facts = trainee.replica, state.facts
+    check_fits(state, train_state)
+    replica, facts = train_state.replica, state.facts
     part = slice(None) if facts["part"] is None else slice(*facts["part"])
     with torch.no_grad():
         replica.parameters[part].copy_(state.tensors["parameters"])
@@ -152,32 +152,32 @@ def put_back(state: Snapshot, trainee: TrainState, strategy: Strategy, *, shared
                 tensor.copy_(state.tensors[_BUFFER + name])
     replica.restore_optimizer(pieces_from(facts["optimizer"], state.tensors))
     replica.step = facts["step"]
-    trainee.order.go_to(facts["order"])
+    train_state.order.go_to(facts["order"])
     if shared_only:
         return
     replica.notes.update(facts["notes"])
-    trainee.base_learning_rates = [float(rate) for rate in facts["base_learning_rates"]]
+    train_state.base_learning_rates = [float(rate) for rate in facts["base_learning_rates"]]
     for group, rate in zip(replica.optimizer.param_groups, facts["learning_rates"], strict=True):
         group["lr"] = float(rate)
     tensors = {k.removeprefix(_MEMORY): tensor for k, tensor in state.tensors.items() if k.startswith(_MEMORY)}
     restore_memory(strategy, replica, Memory(facts["memory"], tensors))
     torch.set_rng_state(state.tensors["random"])
-    if trainee.device.type == "cuda" and "random of the GPU" in state.tensors:
-        torch.cuda.set_rng_state(state.tensors["random of the GPU"], trainee.device)
+    if train_state.device.type == "cuda" and "random of the GPU" in state.tensors:
+        torch.cuda.set_rng_state(state.tensors["random of the GPU"], train_state.device)
 
 
-def check_fits(state: Snapshot, trainee: TrainState) -> None:
+def check_fits(state: Snapshot, train_state: TrainState) -> None:
     """`ProtocolError` unless the state is one of this very model, data set and kind of numbers."""
     try:
-        _check(state, trainee)
+        _check(state, train_state)
     except ValueError as error:
         raise ProtocolError(f"the state can't be used: {error}") from None
     except (KeyError, TypeError, IndexError) as error:
         raise ProtocolError(f"the state lacks something or has it in another form: {error!r}") from None
 
 
-def _check(state: Snapshot, trainee: TrainState) -> None:
-    replica, facts = trainee.replica, state.facts
+def _check(state: Snapshot, train_state: TrainState) -> None:
+    replica, facts = train_state.replica, state.facts
     if facts["layout"] != layout_hash(replica):
         raise ProtocolError("the state is of another model: its parameters have other names, shapes or another type")
     start, stop = (0, replica.layout.length) if facts["part"] is None else facts["part"]
@@ -198,9 +198,9 @@ def _check(state: Snapshot, trainee: TrainState) -> None:
         for name in piece.per_element:
             if piece.values[name].shape != (piece.stop - piece.start,):
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
-    trainee.order.copy().go_to(facts["order"])
+    train_state.order.copy().go_to(facts["order"])
     # A set that was prepared again may have as many samples, with some to train on that were to test on before.
-    before, here = facts.get("data"), trainee.known_data
+    before, here = facts.get("data"), train_state.known_data
     if before is not None and here is not None and before != here:
         raise ProtocolError(
             f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
