@@ -1,4 +1,4 @@
-"""Replicas and train_states in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
+"""Replicas in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
 
 from __future__ import annotations
 
