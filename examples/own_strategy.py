@@ -12,8 +12,8 @@ from minga import Replica, Strategy, Transport, all_reduce_mean
 class ElasticAveraging(Strategy):
     """Workers explore on their own, tied by a spring to a common centre (Zhang et al., arXiv:1412.6651).
 
-    The centre is the same on all ranks at any time. A peer that fails ends the run; the centre has all that was
-    exchanged before.
+    The centre is the same on all ranks at any time. When a peer fails, the others go on from the mean of their
+    replicas, with a new centre there, and the peer's samples are given out again.
     """
 
     period: int = 8

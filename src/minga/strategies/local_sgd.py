@@ -35,12 +35,15 @@ class LocalSGDState:
 class LocalSGD(Strategy, Checkpointed, Periodic):
     """Average parameters every `period` steps (Stich, arXiv:1805.09767), if wanted while the next period computes.
 
-    Replicas exchange their deltas since the last averaging, so that any codec can be used. With `overlap` the mean of
-    one period arrives during the next one and replaces the delta that it is the mean of, while what was learnt
-    meanwhile stays (as in CoCoD-SGD, Shen et al., arXiv:1906.12043): nobody waits as long as an exchange takes less
-    time than these steps. Fewer are closer to synchronous training, more hide slower networks. With period 1 and no
-    overlap it is all-reduce, exactly. A peer that fails ends the period for everybody; what the others have learnt
-    since the last averaging is still in their replicas.
+        x_i <- x_i - lr * gradient_i        in every step, by the workload's optimizer, on each rank i alone
+        x_i <- mean of all x_j              after every `period` steps
+
+    The mean is computed as anchor + mean of (x_j - anchor), where the anchor is the last mean: these deltas may be
+    encoded by any codec. With `overlap` the mean arrives some steps later and replaces the delta that was sent, while
+    what was learnt meanwhile stays (CoCoD-SGD, Shen et al., arXiv:1906.12043): nobody waits as long as an exchange
+    takes less time than these steps. Few are closer to synchronous training, more hide slower networks. With period 1
+    and no overlap it is all-reduce, exactly. A peer that fails ends the period for everybody; what the others have
+    learnt since the last averaging is still in their replicas.
     """
 
     period: int = 8
@@ -85,21 +88,27 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
     def step(self, replica: Replica, comm: Transport) -> None:
         state: LocalSGDState = replica.state[_KEY]
         if self._averages_gradients(replica.step):
-            self._step_together(replica, comm, state)
+            self._synchronous_step(replica, comm, state)
             return
-        if state.delta is None:
-            state.delta, state.last = (
-                Delta.of(replica, slice(None), replica.stream("movement"), comm.size),
-                replica.step - 1,
-            )
+        if state.delta is None:  # the first local step: what replicas learn from here on is averaged
+            stream = replica.stream("movement")
+            state.delta, state.last = Delta.of(replica, slice(None), stream, comm.size), replica.step - 1
+
         replica.update()
-        averages = replica.step >= state.next
-        if averages or replica.step - state.last >= self.overlap:
+        if replica.step == state.last + self.overlap:
             state.delta.complete(replica)
-        if averages:
+        if replica.step >= state.next:
+            self._average(replica, comm, state.delta)
             state.last, state.next = replica.step, replica.step + self.period_at(replica.step)
-            exchange = state.delta.begin if self.overlap else state.delta.average
-            exchange(replica, comm, COLLECTIVES[self.collective], self.codec)
+
+    def _average(self, replica: Replica, comm: Transport, delta: Delta) -> None:
+        """Replicas become their mean: now, or `overlap` steps later if the exchange runs beside them."""
+        collective = COLLECTIVES[self.collective]
+        if self.overlap:
+            delta.complete(replica)  # of the period before
+            delta.begin(replica, comm, collective, self.codec)
+        else:
+            delta.average(replica, comm, collective, self.codec)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         self._end_local_steps(replica, comm)
@@ -134,7 +143,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
     def _averages_gradients(self, step: int) -> bool:
         return step <= self.post_local or (not self.overlap and self.period_at(step - 1) == 1)
 
-    def _step_together(self, replica: Replica, comm: Transport, state: LocalSGDState) -> None:
+    def _synchronous_step(self, replica: Replica, comm: Transport, state: LocalSGDState) -> None:
         if state.delta is not None:
             self._end_local_steps(replica, comm)
             average_optimizers(replica, comm)
