@@ -97,7 +97,7 @@ class Building:
         except OSError as error:
             raise AgentError(
                 f"{name} can't be given {cores:g} of a core by control groups: {error.strerror or error}. Run as root "
-                "where they can be used (minga doctor tells more), or leave out cpu and pretend with cluster.speeds"
+                "where they can be used (minga doctor shows more), or leave out cpu and pretend with cluster.speeds"
             ) from None
 
     def _namespaces(self, agent: Agent) -> list[str]:
@@ -198,7 +198,7 @@ class Building:
             channel.send(self._relay[1], {"direction": self._delayed[host], **values})
 
     def cut(self, hosts: Sequence[str], *, loud: bool) -> None:
-        """Cut hosts off, together: they have each other still. `loud`: each alone, and its kernel is told."""
+        """Cut hosts off, together: they have each other still. `loud`: each alone, and its kernel notices."""
         for host in hosts:
             self._known(host)
             if loud and host in self._delayed:

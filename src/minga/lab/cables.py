@@ -4,7 +4,7 @@
     make_pair("h1", "eth0", pid_of_h1)          # a cable: one end here, the other with the host
     shape("h1", bits_per_second=10e6)
 
-Everything is told to the kernel through netlink. A rate holds for what *leaves* through an interface, so a cable has
+Everything goes to the kernel through netlink. A rate holds for what *leaves* through an interface, so a cable has
 one at each end.
 """
 
@@ -96,14 +96,14 @@ def make_bridge(name: str) -> None:
 
 
 def make_island(name: str) -> None:
-    """A switch that leads nowhere: hosts on it have each other, and nobody tells them that the rest is gone."""
+    """A switch that leads nowhere: hosts on it have each other, and nothing shows them that the rest is gone."""
     make_bridge(name)
     # This namespace has an address on another switch, and must not answer for it here.
     Path(f"/proc/sys/net/ipv4/conf/{name}/arp_ignore").write_text("1", encoding="ascii")
 
 
 def set_link(name: str, *, up: bool) -> None:
-    """Plug a cable in or pull it out at this end, which the kernel notices and tells."""
+    """Plug a cable in or pull it out at this end, which the kernel notices and reports."""
     with _netlink() as kernel:
         kernel.link("set", index=_index(kernel, name), state="up" if up else "down")
 

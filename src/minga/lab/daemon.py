@@ -3,7 +3,7 @@
     python -m minga.lab.daemon NAME DESCRIPTOR       # started by `Lab`, which talks to it through the descriptor
 
 The lab lives exactly as long as its owner, or as the owner's end of that channel is open: when the owner is done, fails
-or is killed, the daemon hears of it and removes everything. Should the daemon itself be killed, the kernel ends the
+or is killed, the daemon notices and removes everything. Should the daemon itself be killed, the kernel ends the
 agents and the relay with it, and network namespaces without processes vanish by themselves.
 """
 
@@ -60,7 +60,7 @@ class LabDaemon:
         self._listener: socket.socket | None = None
 
     def serve(self, owner: socket.socket) -> None:
-        # A child that the owner forks has the channel's end too, so its closing alone does not tell of the owner's end.
+        # A child that the owner forks has the channel's end too, so its closing alone does not show the owner's end.
         lives = os.pidfd_open(os.getppid())
         while True:
             watched: list[Any] = [lives, owner] + ([self._listener] if self._listener else [])

@@ -115,9 +115,9 @@ class Lab:
                 stdout=self._errors,
                 stderr=self._errors,
                 pass_fds=[theirs.fileno()],
-                # As root of a namespace of its own it could not tell whose directory to use.
+                # As root of a namespace of its own it could not know whose directory to use.
                 env={**os.environ, registry.VARIABLE: str(registry.directory())},
-                start_new_session=True,  # Ctrl-C is for the owner, whose leaving the daemon hears of
+                start_new_session=True,  # Ctrl-C is for the owner, whose leaving the daemon notices
             )
         try:
             network = _to_table(self.network)
@@ -173,7 +173,7 @@ class Lab:
         self._ask("change", host=host, link=_to_table(link))
 
     def cut(self, *hosts: str, loud: bool = False) -> None:
-        """Cut hosts off from the rest, without anybody being told: packets get lost. Together they have each other.
+        """Cut hosts off from the rest, silently: packets get lost. Together they have each other.
 
         `loud`: pull out their cables instead, so that each is alone and its own kernel knows.
         """
@@ -208,7 +208,7 @@ class Lab:
         assert self._errors is not None
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return "\n".join(lines[-5:]) or "without a word (killed?)"
+        return "\n".join(lines[-5:]) or "without a message (killed?)"
 
 
 def adjust_link(record: registry.Record, host: str, override: LinkOverride) -> None:

@@ -1,4 +1,4 @@
-"""The kernel's own words for entering and leaving namespaces, which Python has only from 3.12 on.
+"""The kernel's own calls for entering and leaving namespaces, which Python has only from 3.12 on.
 
 unshare(NETWORK)                              # this process now has a network of its own, with nothing in it
 enter({"namespaces": ["/proc/1234/ns/net"]})  # and now the one of process 1234

@@ -94,7 +94,7 @@ def ping(address: str, port: int, count: int, spacing: float, patience: float) -
             client.send(b"%d" % number)
             _collect(client, left, trips, time.perf_counter() + spacing)
         _collect(client, left, trips, time.perf_counter() + patience)
-        with contextlib.suppress(ConnectionRefusedError):  # it has heard one of them
+        with contextlib.suppress(ConnectionRefusedError):  # it has received one of them
             for _ in range(10):  # any of them may get lost
                 client.send(_ECHO_END)
     return (statistics.median(trips) if trips else None), len(left) / count

@@ -44,7 +44,7 @@ PREFIX = "minga-lab-"
 FOR_PEOPLE = "minga lab up"
 """The purpose of a lab that commands may take without asking which one is meant."""
 VARIABLE = "MINGA_LABS"
-"""The environment variable in which a lab's owner tells the daemon where the files are."""
+"""The environment variable with which a lab's owner shows the daemon where the files are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,11 @@ def end_all() -> list[str]:
 def clean(name: str) -> None:
     """Remove what a lab has left behind."""
     own = [record for record in records() if record.name == name]
-    told = {Path(host["cgroup"]).parents[1] for record in own for host in record.hosts.values() if host.get("cgroup")}
-    for group in told.union(groups_named(name)):  # a group that another session's processes made is only in the record
+    recorded = {
+        Path(host["cgroup"]).parents[1] for record in own for host in record.hosts.values() if host.get("cgroup")
+    }
+    for group in recorded.union(
+        groups_named(name)
+    ):  # a group that another session's processes made is only in the record
         remove_groups(group)
     forget(name)

@@ -32,6 +32,6 @@ def check_rights() -> bool:
 
 
 def _user_namespace_works() -> bool:
-    """Try it in a process of its own: some systems forbid it in ways that no file tells."""
+    """Try it in a process of its own: some systems forbid it in ways that no file shows."""
     code = "from minga.lab.namespaces import *; unshare(USER | NETWORK)"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -35,8 +35,8 @@ class Clipping:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
-            told = " and ".join(given) or "nothing"
-            raise ValueError(f"clip by one of norm, norm_of_each or value, not by {told}")
+            listed = " and ".join(given) or "nothing"
+            raise ValueError(f"clip by one of norm, norm_of_each or value, not by {listed}")
         ((name, value),) = given.items()
         if not value > 0:
             raise ValueError(f"{name} should be above 0, not {value}")

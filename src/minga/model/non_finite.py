@@ -3,7 +3,7 @@
     if not all_finite(gradients):
         print(find_non_finite(layout.places, gradients))     # nan in the gradient of 3.weight
 
-A rank with such numbers sends them on, in whatever form its gradients travel; so their mean is no number either, and
+A rank with such numbers sends them on, in whatever form its gradients travel; so their mean is not finite either, and
 every rank that averages with it leaves out the step, without another message. Where each rank has steps of its own, it
 alone leaves them out.
 """

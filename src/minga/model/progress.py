@@ -21,7 +21,7 @@ class Progress:
     """The steps that are in a replica's parameters: its own, and those of the ranks that it trains with."""
 
     def __init__(self, parameters: Tensor, gradients: Tensor, gradients_averaged: Callable[[int], None]) -> None:
-        """`gradients_averaged` is told how many elements of the gradients have become their mean over all ranks."""
+        """`gradients_averaged` is called with the number of gradients that have become their mean over all ranks."""
         self._parameters = parameters
         self._gradients = gradients
         self._gradients_averaged = gradients_averaged

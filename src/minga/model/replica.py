@@ -220,7 +220,7 @@ class Replica:
         self._watch_buckets()
 
     def _watch_buckets(self) -> None:
-        """Have backward tell which parameters have their gradient."""
+        """Have backward report which parameters have their gradient."""
         for hook in self._hooks:
             hook.remove()
         tensors = dict(self._tensors)
@@ -271,7 +271,7 @@ class Replica:
 
     def hand_over_momentum(self) -> float:
         """SGD's momentum, which the optimizer has no longer: somebody else accumulates it from now on."""
-        if self._momentum is not None:  # handed over already, before ranks formed anew
+        if self._momentum is not None:  # handed over already, before a recovery
             return self._momentum
         factors = {float(group.get("momentum", 0)) for group in self.optimizer.param_groups}
         if not isinstance(self.optimizer, torch.optim.SGD) or len(factors) > 1:

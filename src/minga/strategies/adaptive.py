@@ -25,8 +25,9 @@ from minga.strategies.delta import LAST, Delta
 __all__ = ["Adaptive"]
 
 _KEY = "adaptive"
-# From the largest to the smallest, about half the bytes each time. Which of them carries most of a movement depends on
-# the optimizer: those of SGD are well told by thin matrices, those of Adam, all of about the same size, by their signs.
+# From the largest to the smallest, about half the bytes each time. Which of them carries most of a delta depends on
+# the optimizer: those of SGD are well approximated by thin matrices, those of Adam, all of about the same size, by
+# their signs.
 _CODECS: tuple[Codec, ...] = (
     Plain(),
     Half(),
@@ -36,13 +37,13 @@ _CODECS: tuple[Codec, ...] = (
     *(PowerSGD(rank=rank, factors="int8") for rank in (32, 16, 8, 4, 2, 1)),
 )
 # The exchanges before which forms that might be the best are measured on what there is to send, some in a row: at
-# first, to find out what kind of movements there are, and seldom later on.
+# first, to find out what kind of deltas there are, and seldom later on.
 _IN_A_ROW = 8
 _FIRST_OF_ROW = (1, *(8**power for power in range(2, 12)))
 _OVERHEAD, _OVERHEAD_OF_ADAM = 0.02, 0.08
-# What rounding to 8, 4 or 1 bits owes of Adam's movements is spread over all parameters like noise, and did little harm
-# in trials, for how much it is; docs/slow-networks.md has the numbers, which are few. What thin matrices owe is whole
-# directions.
+# What rounding to 8, 4 or 1 bits leaves out of Adam's deltas is spread over all parameters like noise, and cost little
+# accuracy in trials, for how much it is; docs/slow-networks.md has the numbers, which are few. What thin matrices leave
+# out is whole directions.
 _WEIGHT_OF_ROUNDING = 0.2
 # How often each form is tried out at the start; the quickest time counts.
 _TRIALS = 3
@@ -52,7 +53,7 @@ _LEAST_SECONDS = 1e-9
 _PASSES = 6
 # Of parameters that all have, so many are enough to time the link.
 _SAMPLE = 1 << 14
-# What is told of the work of an exchange is believed up to here; an interruption would make it many times as long.
+# Reported slowdowns of an exchange count up to here; an interruption would make it many times as long.
 _LARGEST_SLOWDOWN = 5.0
 # How much of the old estimate of the link stays when a new one comes: little, so that changes are followed quickly.
 _INERTIA = 0.5
@@ -62,9 +63,9 @@ _INERTIA = 0.5
 class Adaptive(Strategy, Checkpointed):
     """Averages in the background, in the form that brings the freshest news without slowing computing; nobody waits.
 
-    Every replica trains on; its movement since the last averaging is exchanged meanwhile, and when the mean is there
-    it takes the movement's place (see `local_sgd` with overlap). The next exchange begins when the last has ended, so
-    the period follows the network by itself, also when it changes. With each exchange the ranks tell each other how
+    Every replica trains on; its delta since the last averaging is exchanged meanwhile, and when the mean is there
+    it takes the delta's place (see `local_sgd` with overlap). The next exchange begins when the last has ended, so
+    the period follows the network by itself, also when it changes. With each exchange the ranks share how
     long a step, a byte and encoding take, and choose the form of the next one: whole numbers, 16 bits, 8, 4, 1, or
     PowerSGD of some rank; of those that arrive within `budget` steps the one with which replicas know most of each
     other: small forms come more often, but leave something out, and how much is measured now and then.
@@ -247,7 +248,7 @@ class AdaptiveState:
     """The step after which the next one may begin."""
     all_finished: bool = False
     message: Tensor | None = None
-    """What the ranks tell each other with an exchange; afterwards the sum of it."""
+    """What the ranks share with an exchange; afterwards the sum of it."""
     seconds: tuple[float, float] = (0.0, 0.0)
     """Of the last exchange: until all were there, and after that."""
     work_seconds: float = 0.0
@@ -272,7 +273,7 @@ class AdaptiveState:
         self.due = max(self.due + self.period, step + 1)
 
     def worked(self, seconds: float, slowdown: float) -> None:
-        """Decoding has taken `seconds`. `slowdown`: of the exchange before this one, as all ranks have told it.
+        """Decoding has taken `seconds`. `slowdown`: of the exchange before this one, the mean over all ranks.
 
         Communication may be among it where more than two ranks add up on the way.
         """
@@ -282,7 +283,7 @@ class AdaptiveState:
         self.slowdown = min((self.work_seconds + seconds) / self.level.work_seconds, _LARGEST_SLOWDOWN)
 
     def residuals(self) -> list[float]:
-        """How much each form would leave out of the movement under way; measured now and then, as that takes time."""
+        """How much each form would leave out of the delta under way; measured now and then, as that takes time."""
         moved, exchange = self.delta.mean, self.used.total()
         assert moved is not None
         begun = max((first for first in _FIRST_OF_ROW if first <= exchange), default=exchange + 1)
@@ -296,10 +297,10 @@ class AdaptiveState:
         ]
 
     def learn(self, conditions: Conditions, budget: float) -> None:
-        """From the last exchange, for the next one. What all ranks must do alike follows from what all were told."""
+        """From the last exchange, for the next one; what ranks must do alike follows from what all have received."""
         meeting, seconds = self.seconds
         self.used[describe(self.level.codec)] += 1
-        # Meeting includes waiting for slower ranks, so the quickest tells what a hop takes.
+        # Meeting includes waiting for slower ranks, so the quickest shows what a hop takes.
         self.hops.append(meeting)
         self.hop_seconds = min(self.hops)
         wire = max(seconds - self.level.hops * self.hop_seconds, 0.1 * seconds)

@@ -20,7 +20,7 @@ __all__ = ["AsynchronousGossip"]
 
 _HEADER, _QUESTION, _ANSWER, _ANSWERED_STEPS = 1, 2, 3, 4
 _MEET, _FINISH = 0.0, 1.0
-# A fast rank waits at the end for the slowest one, and an answering one hears nothing while others compute.
+# A fast rank waits at the end for the slowest one, and one that answers receives nothing while others compute.
 _PATIENCE = 30.0
 
 
@@ -134,7 +134,7 @@ class AsynchronousGossip:
             pending.wait(_PATIENCE)
 
     def _watched(self, function: Callable[[Transport], None]) -> Callable[[Transport], None]:
-        """A job whose failure the owner hears of without waiting for its end."""
+        """A job whose failure reaches the owner without waiting for its end."""
 
         def run(background: Transport) -> None:
             try:

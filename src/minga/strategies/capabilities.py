@@ -80,7 +80,7 @@ class Checkpointed(ABC):  # noqa: B024  (each has its default: whoever inherits 
         """After a checkpoint was put back, on all ranks, before they go on."""
 
     def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:  # noqa: B027
-        """This rank, which trains, has taken its part of a checkpoint: tell those that serve it, part if leaving."""
+        """This rank, which trains, has taken its part of a checkpoint: notify its servers, which it may be leaving."""
 
     def contribution(self, replica: Replica) -> Tensor:
         """This rank's part in the mean that all would agree on now, as long as `parameters`."""

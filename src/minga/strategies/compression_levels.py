@@ -46,14 +46,14 @@ class CompressionLevel:
     weight: float = 1.0
     """How much the error-feedback residual is missed, compared with deltas that were not exchanged yet."""
     residual: float = _UNKNOWN
-    """What a replica still owes after an exchange, in movements like the one exchanged, as the ranks have found it."""
+    """The error-feedback residual after an exchange, relative to the delta exchanged, as the ranks have measured it."""
 
     def __post_init__(self) -> None:
         if self.codec.faithful:
             self.residual = 0.0
 
     def measure(self, vector: Tensor, *, first: bool) -> float:
-        """How much would be owed after this vector: 0 for nothing, 1 for as much as the vector.
+        """The residual after this vector: 0 for nothing, 1 for as much as the vector.
 
         What is left out is added to the next vector, unless that is the `first` of some: in the long run it is just
         what a form has trouble with that it has to carry. What thin matrices leave out gathers in the directions that

@@ -18,7 +18,7 @@ class DecentralizedSGD(GossipInRounds):
     """D-PSGD (Lian et al., arXiv:1705.09056): a replica becomes the mean of itself and its neighbours.
 
     It is computed as x_i += sum over j of (y_j - y_i) / (neighbours + 1), y being what arrives of x. What one gains
-    another loses, so the mean over all ranks stays what it is, however roughly a codec tells x.
+    another loses, so the mean over all ranks stays what it is, however roughly a codec encodes x.
     """
 
     def update(self, replica: Replica) -> None:

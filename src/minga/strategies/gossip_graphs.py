@@ -1,6 +1,6 @@
 """Who talks to whom in a round of gossip: `mixing_round("exponential", rank=2, size=8, number=5, seed=0)`.
 
-Every rank works its own place out from the same numbers, so nobody has to be told.
+Every rank works its own place out from the same numbers, so nothing has to be sent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class Neighbours:
 def mixing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) -> Neighbours:
     """A round in which all have as many senders as receivers: with equal weights, the mean of all stays what it is.
 
-    ring: both neighbours. exponential: one neighbour at distance 1, 2, 4, ... in turn, so that everybody has heard of
-    everybody after log2(size) rounds (Assran et al., arXiv:1811.10792). random: pairs, drawn anew in every round.
+    ring: both neighbours. exponential: one neighbour at distance 1, 2, 4, ... in turn, so that everybody has
+    something of everybody after log2(size) rounds (Assran et al., arXiv:1811.10792). random: pairs, drawn again in
+    every round.
     """
     if size == 1:
         return Neighbours()
@@ -48,7 +49,7 @@ def mixing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) 
 def pushing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) -> Neighbours:
     """A round in which everybody sends to one other, whoever that one sends to and however many others send to it.
 
-    ring: the next rank. exponential: as for mixing. random: anybody, drawn anew in every round.
+    ring: the next rank. exponential: as for mixing. random: anybody, drawn again in every round.
     """
     if size == 1:
         return Neighbours()

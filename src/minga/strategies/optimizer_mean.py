@@ -11,7 +11,7 @@ __all__ = ["average_optimizers"]
 def average_optimizers(replica: Replica, comm: Transport) -> None:
     """Everybody's optimizer goes on from the mean of what all of them remember.
 
-    If some remember nothing, since they have had no samples yet, all begin anew.
+    If some remember nothing, since they have had no samples yet, all start over.
     """
     if comm.size == 1:
         return

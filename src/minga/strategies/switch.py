@@ -26,7 +26,7 @@ _KEY = "switch"
 class Switch(Strategy, Delegating, Agreeing):
     """All-reduce first, then a parameter server, without a restart (the strategy switch of O.N.O., Buenos Aires).
 
-    Early, when every step moves far, all ranks train in step, the later servers too. From step `at`, or when the
+    Early, when every step moves far, all ranks train in lock step, the later servers too. From step `at`, or when the
     loss stops falling, the last `servers` ranks become servers: they have the parameters and the optimizer's state
     already, so nothing is sent and nothing is lost. When a peer fails the others go on, as with all-reduce before the
     switch and with parameter servers after it.

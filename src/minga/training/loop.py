@@ -99,7 +99,7 @@ def train(
 
             metrics: dict[str, float] = {}
             if settings.evaluates_between(before, order.given_out) and state.progress < 1:
-                # Ranks that are not in step must not wait for each other: rank 0 looks at what it has.
+                # Ranks that are not in lock step must not wait for each other: rank 0 looks at what it has.
                 together = active(strategy, replica).traits.lockstep
                 if together or comm.rank == 0:
                     metrics = test(comm.group(range(ranks) if together else [0]), differ=True)

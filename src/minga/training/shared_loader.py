@@ -30,7 +30,7 @@ class SharedLoader:
         taking: Callable[[Share, int], None],
         without_samples: Callable[[], None],
     ) -> None:
-        """`taking` hears of every share before its batch is used; `without_samples` stands in for an empty one."""
+        """`taking` is called with each share before its batch is used; `without_samples` stands in for an empty one."""
         self._batch = _check(loader)
         self._taking = taking
         self._without_samples = without_samples

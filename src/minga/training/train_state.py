@@ -37,7 +37,7 @@ __all__ = ["Beginning", "TrainState", "batch_of", "build_train_state"]
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a group of ranks has begun, so that anybody can tell later who took which samples."""
+    """Where a group of ranks has begun, so that it is known later who took which samples."""
 
     step: int
     order: Order
@@ -132,7 +132,7 @@ class TrainState:
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
-            # Torch's words for BatchNorm over a single sample, which comes as a surprise after a whole epoch.
+            # Torch's message for BatchNorm over a single sample, which comes as a surprise after a whole epoch.
             raise WorkloadError(f"{error}; training.drop_last=true leaves short last steps out") from error
         return self.workload.loss(outputs, targets)
 

@@ -32,14 +32,14 @@ APART = (
     "nodes use different BatchNorm layers in the same step, so that they can't normalise together; "
     "training.batch_norm=each_node leaves each to its own samples"
 )
-"""What to tell people whose models choose layers by chance or by their inputs."""
+"""For people whose models choose layers by chance or by their inputs."""
 
 AddUp = Callable[[Tensor], None]
 """Makes a vector its sum over all ranks that have samples, in place."""
 
 _SIGNATURES = {
     functional.batch_norm: inspect.signature(functional.batch_norm),
-    # What that calls, and people's own code at times. Torch tells nobody its parameters.
+    # What that calls, and people's own code at times. Torch publishes no signature.
     torch.batch_norm: inspect.signature(
         lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled: None
     ),
@@ -84,7 +84,7 @@ class _Together(TorchFunctionMode):
         super().__init__()
         self._model, self._add_up, self._weight = model, add_up, weight
         layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-        # What a function is told of a layer; where it is told nothing, all are number 0.
+        # What a function knows of a layer; where it knows nothing, all are number 0.
         self._numbers = {
             id(tensor): number
             for number, layer in enumerate(layers, 1)

@@ -4,7 +4,7 @@
     loss_of(model, batch).backward()
     statistics.mend()
 
-They are averages over all steps: a number that is none would stay in them for ever, though its step is left out; and a
+They are averages over all steps: a NaN would stay in them for ever, though its step is left out; and a
 step that was broken off in the middle, and is made again, would count twice.
 """
 

@@ -4,8 +4,8 @@
     agreement.undone[rank], agreement.merged_steps, agreement.lost
 
 Servers are the truth. A push is in the state if all servers have applied it; where only some have, they undo it. What
-is not in the state is owed to the data order by whoever computes the position: `merged_steps` has, for each worker of
-the last period, the last of its steps that counts.
+is not in the state is given back to the data order by whoever computes the position: `merged_steps` has, for each
+worker of the last period, the last of its steps that counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Agreement", "RankState", "agree"]
 
 @dataclass(frozen=True, kw_only=True)
 class RankState:
-    """What a rank tells all others about itself."""
+    """What a rank reports about itself to all others."""
 
     name: str
     """Id and incarnation."""
@@ -80,29 +80,31 @@ class Agreement:
     """The rank of the worker whose parameters such servers go on from."""
 
 
-def agree(words: Sequence[RankState], *, lockstep: bool) -> Agreement:
+def agree(reports: Sequence[RankState], *, lockstep: bool) -> Agreement:
     """The same on every rank; `lockstep`: all workers are in the same step. There is a server among them."""
-    acknowledged = {word.name: word.acknowledged for word in words if word.survivor and not word.server}
+    acknowledged = {report.name: report.acknowledged for report in reports if report.survivor and not report.server}
     books = {
-        rank: word.entries()
-        for rank, word in enumerate(words)
-        if word.server and word.truth and not _stale(word, acknowledged)
+        rank: report.entries()
+        for rank, report in enumerate(reports)
+        if report.server and report.truth and not _stale(report, acknowledged)
     }
-    lost = [rank for rank, word in enumerate(words) if word.server and rank not in books]
-    survivors = [rank for rank, word in enumerate(words) if word.survivor and not word.server]
-    source = max(survivors, key=lambda rank: (words[rank].applied, -rank), default=None)
+    lost = [rank for rank, report in enumerate(reports) if report.server and rank not in books]
+    survivors = [rank for rank, report in enumerate(reports) if report.survivor and not report.server]
+    source = max(survivors, key=lambda rank: (reports[rank].applied, -rank), default=None)
     if lost and source is None:
         raise RunError(
-            f"{words[lost[0]].name.partition(' ')[0]} has lost its part of the parameters, and no worker is left that "
-            "has a copy; go on from the last checkpoint with: minga train --resume RUN"
+            f"{reports[lost[0]].name.partition(' ')[0]} has lost its part of the parameters, and no worker is left "
+            "that has a copy; go on from the last checkpoint with: minga train --resume RUN"
         )
-    known = [Period.from_dict(words[rank].period) for rank in (books or survivors) if words[rank].period is not None]
+    known = [
+        Period.from_dict(reports[rank].period) for rank in (books or survivors) if reports[rank].period is not None
+    ]
     period = max(known, key=lambda each: each.number)
     if not books:
-        return _from_workers(words, period, lost, source, lockstep=lockstep)
+        return _from_workers(reports, period, lost, source, lockstep=lockstep)
     common: dict[str, list[list[int]]] = {}
     undone: dict[int, set[Key]] = {rank: set() for rank in books}
-    furthest = words[source].applied if source is not None else 0
+    furthest = reports[source].applied if source is not None else 0
     for member in sorted({name for book in books.values() for name in book}):
         shared = set.intersection(*(set(book.get(member, ())) for book in books.values()))
         entries = next(iter(books.values())).get(member, {})
@@ -121,29 +123,31 @@ def agree(words: Sequence[RankState], *, lockstep: bool) -> Agreement:
     return Agreement(period, merged_steps, common, undone, lost, source)
 
 
-def _stale(word: RankState, acknowledged: dict[str, int]) -> bool:
+def _stale(report: RankState, acknowledged: dict[str, int]) -> bool:
     """Whether a server lacks what workers know it has applied: a disk has lost the end of its log."""
-    entries = word.entries()
+    entries = report.entries()
     return any(number > max(entries.get(name, ()), default=0) for name, number in acknowledged.items())
 
 
 def _from_workers(
-    words: Sequence[RankState], period: Period, lost: list[int], source: int | None, *, lockstep: bool
+    reports: Sequence[RankState], period: Period, lost: list[int], source: int | None, *, lockstep: bool
 ) -> Agreement:
     """No server has anything: workers know of their own steps, and of others that they are about as far."""
-    known = {word.name: word for word in words if word.survivor and not word.server}
+    known = {report.name: report for report in reports if report.survivor and not report.server}
     if lockstep:
         # Who has got an answer has everybody's step in it, also that of a worker which was not answered any more.
         assert source is not None
-        furthest = words[source].applied
+        furthest = reports[source].applied
         merged_steps = [furthest] * len(period.workers)
-        pushes = {name: word.acknowledged + furthest - word.applied for name, word in known.items()}
+        pushes = {name: report.acknowledged + furthest - report.applied for name, report in known.items()}
         common = {name: [[number, period.number, furthest]] for name, number in pushes.items() if number}
         return Agreement(period, merged_steps, common, {}, lost, source)
-    least = min(word.applied for word in known.values())
+    least = min(report.applied for report in known.values())
     merged_steps = [known[name].applied if name in known else least for name in period.workers]
     common = {
-        name: [[word.acknowledged, period.number, word.applied]] for name, word in known.items() if word.acknowledged
+        name: [[report.acknowledged, period.number, report.applied]]
+        for name, report in known.items()
+        if report.acknowledged
     }
     return Agreement(period, merged_steps, common, {}, lost, source)
 

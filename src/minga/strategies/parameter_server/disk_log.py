@@ -3,7 +3,7 @@
     update_log = DiskUpdateLog(run / "servers" / "server-0")
     update_log.append(shard, update)  # returns when the kernel has it: a killed process loses nothing
 
-An update is in the log before it is applied and before any worker hears of it, so what a worker knows of is on disk.
+An update is in the log before it is applied and before any worker is answered, so what a worker knows of is on disk.
 The same log takes an update back: the last snapshot before it is read, and all others are applied again. That costs
 nothing until it is needed, where a copy of the last state would cost memory and time in every step. Snapshots are
 written when the workers have their answers; the log before one goes when nobody can want it undone any more.
@@ -190,8 +190,8 @@ class DiskUpdateLog(UpdateLog):
             except MingaError as error:
                 _LOG.warning("snapshot %d of a server's shard can't be used: %s; looking for another", number, error)
                 continue
-            told = [each.get("undone", ()) for each in self._files.all_facts(number)]
-            skipped = {*undone, *((str(member), int(push)) for keys in told for member, push in keys)}
+            undone_keys = [each.get("undone", ()) for each in self._files.all_facts(number)]
+            skipped = {*undone, *((str(member), int(push)) for keys in undone_keys for member, push in keys)}
             book = Book.from_dict(facts["book"])
             if any(book.has(key) for key in skipped):
                 continue  # it has them already: an older one is needed

@@ -4,7 +4,8 @@
     facts, content = read_record(file, 7)            # ProtocolError where it is cut off or was changed
 
 Files are written over again, so what follows the last record may be an older one: each has the number of its file's
-turn. Whatever a killed process had not finished is at the end of a file too, and can be told from what is whole.
+turn. Whatever a killed process had not finished is at the end of a file too, and can be distinguished from what is
+whole.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ HEADER, GRADIENTS, PARAMETERS = 1, 2, 3
 PUSH, FINISH, SAVE, LEAVE, DONE = 0.0, 1.0, 2.0, 3.0, 4.0
 """What a header is about, its first value. The second is a share or a checkpoint's number, the third the push's."""
 KEY = "server"
-# Servers hear nothing while workers test the model, and a fast worker waits at the end for the slowest one.
+# Servers receive nothing while workers test the model, and a fast worker waits at the end for the slowest one.
 PATIENCE = 30.0
 
 
@@ -204,13 +204,13 @@ class Server:
         counted = [worker for worker, push in arrived.items() if push.share > 0]
         gradients, together = self._decode(counted, arrived, in_step)
         update = Update(tuple(arrived.values()), tuple(self._shard.learning_rates), gradients, together)
-        # What a worker hears of is in the log: a server that is killed loses nothing that anybody knows of.
+        # What a worker is answered is in the log: a server that is killed loses nothing that anybody knows of.
         self._log.append(self._shard, update)
         if self._shard.apply(update):
             self._log.applied()
 
     def _decode(self, counted: list[int], pushes: dict[int, Push], in_step: bool) -> tuple[tuple[Tensor, ...], bool]:
-        """The gradients of these workers, each for itself, or (in step, or of one alone) together."""
+        """The gradients of these workers, each for itself, or (in lock step, or of one alone) together."""
         mean = self._shard.gradients
         if not counted:
             return (), in_step

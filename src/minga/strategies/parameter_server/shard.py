@@ -19,7 +19,7 @@ from minga.model.sliced_optimizer import Piece, SlicedOptimizer
 __all__ = ["Key", "Push", "Shard", "Update"]
 
 Key = tuple[str, int]
-"""What tells a push from all others: who sent it, and which of its pushes it is."""
+"""Identifies a push: who sent it, and which of its pushes it is."""
 
 
 class Push(NamedTuple):
@@ -50,7 +50,7 @@ class Update:
 
     @property
     def counted(self) -> list[Push]:
-        return [push for push in self.pushes if push.share > 0]  # false also where it is no number
+        return [push for push in self.pushes if push.share > 0]  # false also for NaN
 
     def without(self, undone: AbstractSet[Key]) -> Update | None:
         """What is left of it without some pushes. Of a mean nothing is left when one of its parts is not wanted."""
@@ -79,7 +79,7 @@ class Shard:
         self.parameters = parameters
         self.gradients = gradients
         self.learning_rates = list(learning_rates)
-        """One for each parameter group; workers tell the server when theirs change."""
+        """One for each parameter group; workers notify the server when theirs change."""
         self._optimizer = optimizer
 
     def apply(self, update: Update) -> bool:

@@ -53,7 +53,7 @@ class ServerState:
         return replica.extension(cls)
 
     def name_of(self, rank: int) -> str:
-        """What tells the process of a rank from all others, also earlier ones."""
+        """Identifies the process of a rank, also among earlier ones."""
         return self.names[rank] if self.names else f"rank-{rank}"
 
     def make_shard(self, replica: Replica, part: slice) -> Shard:

@@ -149,7 +149,7 @@ class ParameterServer(Strategy, Serving, Checkpointed):
         self, replica: Replica, comm: Transport, kind: float
     ) -> list[tuple[Pending, Tensor, ReferenceCopy | None]]:
         """Send gradients to all servers; where their answers will be."""
-        # A server that is told of a share that is no number leaves these gradients out; in step, everybody's.
+        # A server that gets NaN as a share leaves these gradients out; in lock step, everybody's.
         non_finite = kind == PUSH and replica.info.non_finite is not None
         header = self._header(replica, kind, math.nan if non_finite else replica.info.batch_fraction)
         differences = self.codec.changes_form and kind == PUSH
@@ -183,7 +183,7 @@ class ParameterServer(Strategy, Serving, Checkpointed):
                 copy.apply(landing)
 
     def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
-        """Servers keep their part once all workers have asked for it; in step, that is the same moment for all."""
+        """Servers keep their part once all workers have asked for it; in lock step, that is the same moment for all."""
         kind = LEAVE if leaving else SAVE
         header = self._header(replica, kind, number)
         for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:

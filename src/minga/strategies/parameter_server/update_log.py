@@ -29,7 +29,7 @@ _REMEMBERED = 8
 
 @dataclass(frozen=True)
 class Period:
-    """A stretch of training in which the workers stay the same, so that anybody can tell who took which samples."""
+    """A stretch of training in which the workers stay the same, so that it is known who took which samples."""
 
     number: int
     step: int
@@ -124,7 +124,7 @@ class UpdateLog:
         self.period = period
 
     def append(self, shard: Shard, update: Update) -> None:
-        """Before an update is applied, and long before any worker hears of it."""
+        """Before an update is applied, and long before any worker gets the result."""
         assert self.period is not None
         for push in update.pushes:
             self.book.add(push.member, Entry(push.number, self.period.number, push.step))

@@ -2,7 +2,7 @@
 
 Every rank writes its own part and asks nobody. A file gets its name only when all of it is on the disk, and a part's
 manifest, which has the hash of the rest, comes last. So whatever happens on the way, a checkpoint is whole (all
-manifests are there and every file has its hash) or can be told from one that is.
+manifests are there and every file has its hash) or can be distinguished from one that is.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
 _PARTIAL = ".partial"
 
 Reached = Callable[[str], None]
-"""Is told how far a write has come; tests end the process there."""
+"""Called with how far a write has come; tests end the process there."""
 
 
 def checkpoint_name(moment: int, session: int | None = None) -> str:
-    """The directory's name: of a step of all ranks, or (`session`) of a moment of ranks that are not in step."""
+    """The directory's name: of a step of all ranks, or (`session`) of a moment of ranks that are not in lock step."""
     return f"step-{moment:08d}" if session is None else f"moment-{session:03d}-{moment:08d}"
 
 

@@ -17,7 +17,7 @@ _LAST_WORDS = ("failed", "stopped", "finished")
 
 
 def rewind_events(run: Path, checkpoint: Checkpoint) -> None:
-    """Take out of the event files what came after the checkpoint, and the last words of ranks that come again."""
+    """Take out of the event files what came after the checkpoint, and the final errors of ranks that come again."""
     lines = {path: _read(path) for path in event_files(run)}
     steps: dict[Path, int] = {}
     for path in lines:

@@ -126,7 +126,7 @@ class CheckpointManager(NoCheckpoints):
         self._comm = comm
         self._run_log = run_log
         ServerState.of(self._train_state.replica).save = self._save_as_server
-        self._moments = Moments(self._settings)  # what ranks have told each other is of those that were
+        self._moments = Moments(self._settings)  # what ranks have agreed on is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
 
@@ -197,7 +197,7 @@ class CheckpointManager(NoCheckpoints):
             self._before_bad = None
         ranks, lockstep = trainers(strategy, replica, comm), active(strategy, replica).traits.lockstep
         if comm.rank >= ranks:
-            return  # from now on it serves, and hears from those who train
+            return  # from now on it serves, and is notified by those who train
         together = comm.group(range(ranks) if lockstep else [comm.rank])
         with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
             verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())

@@ -49,7 +49,7 @@ class Resumption:
 
 
 def find_last_good(run: Path) -> Checkpoint:
-    """The last whole checkpoint of a run; what is wrong with later ones is told."""
+    """The last whole checkpoint of a run; what is wrong with later ones is logged."""
     listed = list_checkpoints(run)
     for checkpoint in reversed(listed):
         problem = checkpoint.problem()
@@ -58,12 +58,12 @@ def find_last_good(run: Path) -> Checkpoint:
         _LOG.warning("checkpoint %s can't be used: %s; looking for an earlier one", checkpoint.directory, problem)
     if not listed:
         raise CheckpointError(
-            f"{run} has no checkpoints to go on from; start anew with 'minga train' "
+            f"{run} has no checkpoints to go on from; start again with 'minga train' "
             "(checkpoints are made every minute, --checkpoint-every 10s makes them more often)"
         )
     raise CheckpointError(
-        f"none of the {len(listed)} checkpoints of {run} is whole ('minga checkpoints {run}' tells what is wrong "
-        "with each); start anew with 'minga train'"
+        f"none of the {len(listed)} checkpoints of {run} is whole ('minga checkpoints {run}' shows what is wrong "
+        "with each); start again with 'minga train'"
     )
 
 

@@ -97,7 +97,7 @@ def layout_hash(replica: Replica) -> str:
 def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
     """A copy of all that this rank would go on from; exchanges must have come to their end (`capabilities.pause`).
 
-    `shared_only`: without what its strategy remembers, for ranks that begin anew with it.
+    `shared_only`: without what its strategy remembers, for ranks that start over with it.
     """
     replica = train_state.replica
     served = ServerState.of(replica).shard
@@ -204,7 +204,7 @@ def _check(state: Snapshot, train_state: TrainState) -> None:
     if before is not None and here is not None and before != here:
         raise ProtocolError(
             f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
-            "anew with 'minga train'"
+            "again with 'minga train'"
         )
     if type(facts["step"]) is not int or facts["step"] < 0:
         raise ProtocolError(f"the step can't be {facts['step']!r}")

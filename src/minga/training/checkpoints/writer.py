@@ -1,10 +1,10 @@
 """Writes checkpoints beside training, in a thread of its own.
 
-    writer = CheckpointWriter(run, keep=2, keep_best=True, failed=tell)
+    writer = CheckpointWriter(run, keep=2, keep_best=True, failed=report)
     writer.submit(Part("step-00000100", state))           # at once; a newer one takes the place of one that still waits
     writer.close()
 
-Whatever goes wrong (a full disk, one that can only be read, rights) is told and forgotten: training goes on, earlier
+Whatever goes wrong (a full disk, one that can only be read, rights) is reported, and training goes on, earlier
 checkpoints stay as they are, and nothing unfinished is left.
 """
 
@@ -49,7 +49,7 @@ class Part:
 def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> int:
     """Write it, manifest last; its size. When it fails, nothing of it is left.
 
-    One of the same step that was there before (ranks that formed anew come by again) stays until all of it is written.
+    One of the same step that was there before (ranks that recovered come by again) stays until all of it is written.
     """
     facts = part.state.facts
     folder = run / "checkpoints"
@@ -172,8 +172,8 @@ class CheckpointWriter:
         except Exception as error:
             try:
                 self._failed(part, error)
-            except Exception:  # whoever is told may fail too; this thread must live, since others wait for it
-                _LOG.exception("nobody could be told that checkpoint %s was not written: %s", part.name, error)
+            except Exception:  # the callback may fail too; this thread must live, since others wait for it
+                _LOG.exception("could not report that checkpoint %s was not written: %s", part.name, error)
             return
         with contextlib.suppress(OSError):  # another rank may be at it too, and what stays now goes the next time
             prune(self._run, keep=self._keep, keep_best=self._keep_best, reached=self._reached)
