@@ -1,10 +1,11 @@
 """Short trainings of `digits` in virtual time, one for each way of exchanging, and digests of what they learned.
 
-    .venv/bin/python tests/same_bits/trainings.py                    # compare with digests.json, print what differs
+    .venv/bin/python tests/same_bits/trainings.py                    # compare with this kind of machine's table
     .venv/bin/python tests/same_bits/trainings.py --write FILE       # write a table instead
 
 The network and the devices are data (`digits.profile.json`), so messages arrive in the same order on every machine, and
-the same seed gives the same bits. Only public entrances are used, so that any revision can run this.
+the same seed gives the same bits. Processors of different kinds differ in last bits, so `digests/` has a table for each
+kind, all made by the same revision. Only public entrances are used, so that any revision can run this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from minga.simulate.profile import load_profile
 from minga.simulate.simulation import Simulation
 
 HERE = Path(__file__).parent
-TABLE = HERE / "digests.json"
+TABLES = sorted((HERE / "digests").glob("*.json"), reverse=True)
 STEPS, BATCH = 40, 8
 SLOW = 0.4
 """The speed of the last worker's host: others have to wait for it, or don't."""
@@ -149,6 +150,17 @@ def cases() -> dict[str, tuple[str, str, int]]:
     return found
 
 
+def load_tables() -> list[dict[str, Any]]:
+    """The runs of each table."""
+    return [json.loads(table.read_text(encoding="utf-8"))["runs"] for table in TABLES]
+
+
+def table_of_this_machine() -> dict[str, Any] | None:
+    """The one of a machine that computes the same bits, by a training without peers; None: there is none yet."""
+    single = train("single")["digest"]
+    return next((table for table in load_tables() if table["single"]["digest"] == single), None)
+
+
 def _with_codec(strategy: str, codec: str) -> str:
     return f"{strategy}{',' if ':' in strategy else ':'}codec=({codec})"
 
@@ -186,19 +198,19 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    known = json.loads(TABLE.read_text()) if TABLE.exists() else {"runs": {}}
+    known = table_of_this_machine() or {}
     found: dict[str, Any] = {}
     different = 0
     for name in arguments.names or cases():
         found[name] = train(name)
-        before = known["runs"].get(name)
+        before = known.get(name)
         same = before is not None and before["digest"] == found[name]["digest"]
         different += not same
         mark = "same" if same else "NEW" if before is None else f"DIFFERS (loss was {before['loss']:.6f})"
         print(f"{found[name]['digest'][:12]}  {found[name]['loss']:.6f}  {name}  {mark}", flush=True)
     if arguments.write is not None:
         facts = {
-            "command": "python tests/same_bits/trainings.py --write tests/same_bits/digests.json",
+            "command": "python tests/same_bits/trainings.py --write tests/same_bits/digests/FILE.json",
             "minga": f"{minga.__version__}, before the rooms were made (37ce36a)",
             "python": platform.python_version(),
             "torch": torch.__version__,
