@@ -88,6 +88,7 @@ def waiting(strategy: str, exchange_seconds: float) -> float:
         spans = recorder.spans
         comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
         replica, chosen = train_states[comm.rank].replica, experiment.chosen_strategy
+        replica.progress.begin(0, comm.size)
         chosen.start(replica, comm)
         spans.take()
         for _ in range(40):

@@ -54,6 +54,10 @@ class Progress:
         if len(each) == len(self._groups):
             step_of = {rank: step for group, step in zip(self._groups, each, strict=True) for rank in group}
             each = [step_of[rank] for rank in range(self._ranks)]
+        if len(each) != self._ranks:
+            raise ValueError(
+                f"merge() got {len(each)} steps, and {self._ranks} ranks train together: give one step, or one for each"
+            )
         start, stop, _ = part.indices(len(self._parameters))
         if (start, stop) == (0, len(self._parameters)):
             self._parts.clear()
