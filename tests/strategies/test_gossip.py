@@ -279,6 +279,7 @@ def test_every_gradient_counts_the_same(strategy: str, nodes: int) -> None:
         made = Strategy.from_value(strategy)
         with torch.no_grad():
             replica.parameters.fill_(100.0)
+        replica.progress.begin(0, comm.size)
         made.start(replica, comm)
         for _ in range(10):
             replica.step += 1

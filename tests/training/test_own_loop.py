@@ -169,7 +169,7 @@ def test_steps_in_the_wrong_order() -> None:
 
 
 def test_torchrun_is_a_launcher_too(tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "examples" / "own_loop.py"
+    script = Path(__file__).parents[2] / "examples" / "own_loop.py"
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), "--epochs", "3"]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import torch
 from test_snapshot import STRATEGY, trained
 
 from minga.comm.threads import ThreadWorld, run_threads
+from minga.strategies import LocalSGD
 from minga.training.recovery import recover
 from minga.training.train_state import Beginning
 
@@ -16,10 +17,10 @@ def test_to_come_together_twice_is_the_same_as_once() -> None:
     train_state.beginning = Beginning(0, train_state.order.copy(), 0, 2)
     train_state.replica.progress.last_applied_step = 4
     train_state.replica.progress.begin(1, 2)  # three steps of the other one are in nobody's model
-    assert recover(train_state, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    assert recover(train_state, LocalSGD(), ThreadWorld(1).transport(0)) == 4
     position = train_state.order.position()
     assert position["owed"]
-    assert recover(train_state, STRATEGY, ThreadWorld(1).transport(0)) == 4
+    assert recover(train_state, LocalSGD(), ThreadWorld(1).transport(0)) == 4
     assert train_state.order.position() == position
 
 

@@ -259,7 +259,7 @@ def test_a_push_that_comes_twice_counts_once() -> None:
 
     server = run_threads(2, body)[1]
     assert server.notes["refused"] == 1
-    assert server.update_log.version == 2
+    assert ServerState.of(server).log.version == 2
 
 
 def test_words_of_any_length_reach_everybody() -> None:

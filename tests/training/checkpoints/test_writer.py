@@ -335,7 +335,7 @@ def test_no_checkpoint_and_none_that_is_good_are_errors_with_a_remedy(tmp_path: 
     with pytest.raises(CheckpointError, match=r"has no checkpoints.*minga train"):
         find_last_good(tmp_path)
     write_part(tmp_path, part_of(1, rank=0, ranks=2))
-    with pytest.raises(CheckpointError, match=r"none of the 1 checkpoints.*minga checkpoints.*start anew"):
+    with pytest.raises(CheckpointError, match=r"none of the 1 checkpoints.*minga checkpoints.*start again"):
         find_last_good(tmp_path)
 
 
