@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minga.comm.collectives import ring
-from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.simulated import Cable, Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.simulated.long_ring import LongRings
 from minga.comm.traced import TracedTransport, Traffic
 
@@ -91,7 +91,7 @@ def test_its_work_is_that_of_its_messages(monkeypatch: pytest.MonkeyPatch) -> No
     ("wires", "hosts"),
     [
         (Wires(cables=(Cable(),) * 16, sites=(0,) * 8 + (1,) * 8), range(16)),
-        (Wires(cables=(Cable(),) * 16, changes=(Change(time=1.0, up=1e6),)), range(16)),
+        (Wires(cables=(Cable(),) * 16, changes=(ScheduledChange(time=1.0, up=1e6),)), range(16)),
         (Wires(cables=(Cable(),) * 16), [rank // 2 for rank in range(32)]),
     ],
     ids=["a way that sites share", "cables that change", "ranks that share a host"],

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Summary, Training, Workload, run
 from minga.codecs import TopK
 from minga.comm import Transport
-from minga.comm.simulated import Carrier, Change
+from minga.comm.simulated import Carrier, ScheduledChange
 from minga.errors import PeerLost, UnsupportedError
 from minga.measure.events import event_files, read_events
 from minga.model.replica import Replica
@@ -249,9 +249,9 @@ def test_a_slow_host_and_a_lost_one(profile: Profile) -> None:
     experiment = experiment_of("ring")
     network = experiment.cluster.network
     even = Simulation(experiment, profile, wires_of(network, 4), varied=False).run()[0]
-    slow = wires_of(network, 4, changes=(Change(time=0.0, host=2, speed=0.25),))
+    slow = wires_of(network, 4, changes=(ScheduledChange(time=0.0, host=2, speed=0.25),))
     assert Simulation(experiment, profile, slow, varied=False).run()[0].step_ends[-1] > 1.5 * even.step_ends[-1]
-    lost = wires_of(network, 4, changes=(Change(time=even.step_ends[3], host=2, lost=True),))
+    lost = wires_of(network, 4, changes=(ScheduledChange(time=even.step_ends[3], host=2, lost=True),))
     with pytest.raises(PeerLost, match="rank 2 is gone"):
         Simulation(experiment, profile, lost, varied=False).run()
 

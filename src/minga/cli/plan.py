@@ -77,7 +77,7 @@ def plan(
     from minga.errors import ConfigError, unknown
     from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
-    from minga.plan.trial_run import pilot_runs
+    from minga.plan.trial_run import trial_runs
 
     goals = get_args(Goal)
     if minimise not in goals:
@@ -117,7 +117,7 @@ def plan(
         flown: list[tuple[Planned, Reached]] = []
         if target is not None:
             task = bar.add_task(f"training in virtual time until {target:g}", total=None)
-            flown = pilot_runs(
+            flown = trial_runs(
                 found,
                 measured,
                 machines,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from minga.comm.transport import Pending, Transport
+from minga.comm.transport import Pending, Sent, Transport
 
 __all__ = ["TracedTransport", "Traffic"]
 
@@ -103,18 +103,11 @@ class TracedTransport(Transport):
         with self._waiting():
             self._inner.all_gather(buffers, ranks)
 
-    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
-        if not self._inner.ring_at_once(vector, ranks):
-            return False
-        members = list(range(self.size)) if ranks is None else list(ranks)
-        place, count = members.index(self.rank), len(members)
-        # Chunk (place - hop) goes out at each of the 2 (n - 1) hops: all chunks twice, but for two.
-        lengths = [vector.numel() // count + (chunk < vector.numel() % count) for chunk in range(count)]
-        kept = lengths[(place + 1) % count] + lengths[(place + 2) % count]
-        empty = 2 * lengths.count(0) - (lengths[(place + 1) % count] == 0) - (lengths[(place + 2) % count] == 0)
-        sent = (2 * vector.numel() - kept) * vector.element_size()
-        self._traffic.count(sent, 2 * (count - 1) - empty, always=self._background)
-        return True
+    def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
+        sent = self._inner.carry_out(name, vector, ranks)
+        if sent is not None:
+            self._traffic.count(sent.bytes, sent.messages, always=self._background)
+        return sent
 
     def close(self) -> None:
         self._inner.close()

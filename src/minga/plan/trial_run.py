@@ -1,6 +1,6 @@
 """When would a candidate be as good as that? Its whole training is run in virtual time, with its mathematics.
 
-    reached = fly(candidate, profile, cluster, target=0.9, epochs=5)
+    reached = trial_run(candidate, profile, cluster, target=0.9, epochs=5)
     reached.seconds, reached.epochs                       # of training; None where it was not reached
 
 What is learnt is what the same strategy learns with the same seed; only the time is predicted. It takes as long as
@@ -24,7 +24,7 @@ from minga.plan.pricing import simulation_of
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.simulate.profile import Profile
 
-__all__ = ["Reached", "first_reach", "fly", "pilot_runs"]
+__all__ = ["Reached", "first_reach", "trial_run", "trial_runs"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Reached:
     lower_is_better: bool = False
 
 
-def pilot_runs(
+def trial_runs(
     found: Plan,
     profile: Profile,
     cluster: PlannedCluster,
@@ -63,10 +63,10 @@ def pilot_runs(
     chosen = list(found.ranked[:pilots])
     if not any(each.candidate.nodes == 1 for each in chosen):
         chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1][:1]
-    flown = []
+    trials = []
     for number, each in enumerate(chosen):
         try:
-            reached = fly(
+            reached = trial_run(
                 each.candidate,
                 profile,
                 cluster,
@@ -81,7 +81,7 @@ def pilot_runs(
         if reached.seconds is not None and reached.epochs is not None:
             amount = reached.epochs * each.price.of_an_epoch(found.goal)
             reached = dataclasses.replace(reached, amount=reached.seconds if found.goal == "time" else amount)
-        flown.append((each, reached))
+        trials.append((each, reached))
 
     def worth(pair: tuple[Planned, Reached]) -> tuple[bool, bool, float, float, float]:
         reached = pair[1]
@@ -89,10 +89,10 @@ def pilot_runs(
         best_first = reached.best if reached.lower_is_better else -reached.best
         return reached.seconds is None, late, reached.amount or 0.0, seconds, best_first
 
-    return sorted(flown, key=worth)
+    return sorted(trials, key=worth)
 
 
-def fly(
+def trial_run(
     candidate: Candidate,
     profile: Profile,
     cluster: PlannedCluster,

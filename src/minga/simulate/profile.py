@@ -2,7 +2,7 @@
 
     profile = load_profile(Path("digits.profile.json"))
     profile.compute_of(64).forward                        # seconds, between or beyond the batches that were measured
-    profile.seconds(Work("encode", Int8(), 421_642))
+    profile.seconds_to_encode(Int8(), 421_642)
 
 `minga profile` measures one (`minga.simulate.profiling`).
 """
@@ -13,24 +13,34 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Size
+from torch import Size, Tensor
 
 from minga.base.config import Config, FieldError, build
-from minga.base.cost import Work
 from minga.base.spec import describe
 from minga.codecs.base import Codec
-from minga.codecs.plain import Plain
+from minga.codecs.stream import Stream
 from minga.errors import ConfigError
 from minga.model.clipping import clipping_of
 from minga.model.layout import Layout, Place
 from minga.model.replica import Replica
 
-__all__ = ["CodecCost", "Compute", "Layer", "OptimizerFacts", "Profile", "load_profile", "save_profile"]
+__all__ = [
+    "CodecCost",
+    "Compute",
+    "Layer",
+    "OptimizerFacts",
+    "Profile",
+    "load_profile",
+    "save_profile",
+    "time_codec",
+    "time_pass",
+]
 
 FORMAT = 1
 
@@ -219,18 +229,19 @@ class Profile(Config):
         values = {name: at(name) for name in ("data", "forward", "backward", "other", "memory_bytes")}
         return Compute(batch=max(1, round(batch)), **values)
 
-    def seconds(self, work: Work) -> float:
-        """Of work on vectors."""
-        share = work.elements / self.parameters
-        if work.kind == "update":
-            return self.update_seconds * share
-        if isinstance(work.what, Plain):
-            return 0.0 if work.kind == "encode" else self.pass_seconds * share
-        cost = self.cost_of(work.what)
-        return (cost.encode if work.kind == "encode" else cost.decode) * share
+    def seconds_of_update(self, elements: int) -> float:
+        return self.update_seconds * (elements / self.parameters)
+
+    def seconds_to_encode(self, codec: Codec, elements: int) -> float:
+        return self.cost_of(codec).encode * (elements / self.parameters)
+
+    def seconds_to_decode(self, codec: Codec, elements: int) -> float:
+        return self.cost_of(codec).decode * (elements / self.parameters)
 
     def cost_of(self, codec: Codec) -> CodecCost:
-        """Of a codec that was measured."""
+        """Of a codec that was measured, or that changes nothing."""
+        if not codec.changes_form:
+            return CodecCost(encode=0.0, decode=self.pass_seconds)
         name = describe(codec)
         if name not in self.codecs:
             raise ConfigError(
@@ -238,6 +249,48 @@ class Profile(Config):
                 f"minga profile {self.workload} --codec '{name}'"
             )
         return self.codecs[name]
+
+
+def time_codec(
+    codec: Codec,
+    vector: Tensor,
+    stream: Stream,
+    *,
+    trials: int,
+    now: Callable[[], float],
+    before_each: Callable[[], object] = lambda: None,
+    choose: Callable[[list[float]], float] = min,
+) -> CodecCost:
+    """What a codec takes for this vector; `before_each`: fills caches with other things, `choose`: of the trials."""
+    into, encoding, decoding = torch.empty_like(vector), [], []
+    for _ in range(trials):
+        before_each()
+        began = now()
+        encoded = codec.encode(vector, stream)
+        encoding.append(now() - began)
+        before_each()
+        began = now()
+        codec.decode(encoded, into, stream)
+        decoding.append(now() - began)
+    return CodecCost(encode=choose(encoding), decode=choose(decoding))
+
+
+def time_pass(
+    vector: Tensor,
+    *,
+    trials: int,
+    now: Callable[[], float],
+    before_each: Callable[[], object] = lambda: None,
+    choose: Callable[[list[float]], float] = min,
+) -> float:
+    """What going once through this vector takes, reading and writing."""
+    into, seconds = torch.empty_like(vector), []
+    for _ in range(trials):
+        before_each()
+        began = now()
+        into.copy_(vector)
+        seconds.append(now() - began)
+    return choose(seconds)
 
 
 def _check_seconds(table: Config, *names: str) -> None:

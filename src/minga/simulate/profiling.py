@@ -32,7 +32,7 @@ from minga.launch.runner import run
 from minga.measure.events import event_files, read_events
 from minga.runs.experiment import Cluster, Experiment, Measuring, Training
 from minga.runs.workload import load_workload
-from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, time_codec, time_pass
 from minga.strategies import Adaptive
 from minga.strategies.capabilities import codecs_of
 from minga.training.train_state import TrainState, build_train_state
@@ -206,27 +206,13 @@ class _Parts:
         """Between steps, on gradients as they are."""
         replica = self.train_state.replica
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
-        into = torch.empty_like(replica.gradients)
-        encoding, decoding = [], []
-        for _ in range(_TRIALS):
-            self._step()
-            began = time.perf_counter()
-            encoded = codec.encode(replica.gradients, stream)
-            encoding.append(time.perf_counter() - began)
-            self._step()
-            began = time.perf_counter()
-            codec.decode(encoded, into, stream)
-            decoding.append(time.perf_counter() - began)
-        return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding))
+        return time_codec(codec, replica.gradients, stream, **self._between_steps())
 
     def seconds_of_a_pass(self) -> float:
-        replica = self.train_state.replica
-        into = torch.empty_like(replica.gradients)
-        seconds = []
-        for _ in range(_TRIALS):
-            self._step()
-            seconds.append(_timed(lambda: into.copy_(replica.gradients)))
-        return statistics.median(seconds)
+        return time_pass(self.train_state.replica.gradients, **self._between_steps())
+
+    def _between_steps(self) -> dict[str, Any]:
+        return {"trials": _TRIALS, "now": time.perf_counter, "before_each": self._step, "choose": statistics.median}
 
     def seconds_of_a_test(self) -> float:
         alone = ThreadWorld(1).transport(0)

@@ -15,15 +15,14 @@ from typing import Literal
 
 import torch
 
-from minga.base.cost import listening
 from minga.base.spec import describe
-from minga.comm.simulated import Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.codecs.runtime import carried_out_by
+from minga.comm.simulated import Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, UnsupportedError
 from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
-from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
@@ -31,10 +30,9 @@ from minga.runs.directory import SIMULATED, event_file, make_run_directory, save
 from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload, load_workload
 from minga.simulate.profile import Profile
-from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, SizedSimulatedReplica
-from minga.simulate.sizes import SizedOrder
+from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, SizedOrder, SizedReplica
 from minga.simulate.wiring import wires_of
-from minga.simulate.worker import Workplace
+from minga.simulate.workplace import PricedCodecs, Workplace
 from minga.training.loop import train
 from minga.training.train_state import TrainState, batch_of, build_train_state
 
@@ -50,7 +48,7 @@ def simulate(
     *,
     mode: Mode = "mathematics",
     carrier: Carrier | None = None,
-    changes: tuple[Change, ...] = (),
+    changes: tuple[ScheduledChange, ...] = (),
     varied: bool = True,
     wires: Wires | None = None,
     speeds: Sequence[float] = (),
@@ -177,7 +175,7 @@ class Simulation:
             with (
                 torch.random.fork_rng(devices=[]),
                 torch_threads(threads),
-                listening(lambda work: world.work(self._profile.seconds(work))),
+                carried_out_by(PricedCodecs(world, self._profile)),
             ):
                 return world.run(program)
         finally:
@@ -209,7 +207,7 @@ class Simulation:
 
     def _sized_train_state(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
         settings = self._experiment.training
-        replica: Replica = SizedSimulatedReplica(self._profile, self._layout, spans=recorder.spans)
+        replica = SizedReplica(self._profile, self._layout, spans=recorder.spans)
         replica.rank = rank
         return TrainState(
             workload=workload,

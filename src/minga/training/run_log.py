@@ -9,12 +9,9 @@ the process and the counters of interfaces alike.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-import torch
 
 from minga.comm.transport import Transport
 from minga.measure.events import Evaluated, Event, Finished, FoundNonFinite, Recovered, Resumed, Serving, Started
@@ -259,7 +256,7 @@ class RunLog:
                 messages_sent=traffic.messages,
                 interface=counts.to_dict() if counts is not None else None,
                 notes=self._replica.notes,
-                digest=_digest(self._replica),
+                digest=self._replica.digest(),
             )
         )
         self._recorder.flush()
@@ -268,10 +265,3 @@ class RunLog:
         taken = self._recorder.spans.take()
         self._waited += taken.get("wait", 0.0)
         return taken
-
-
-def _digest(replica: Replica) -> str:
-    if replica.parameters.is_meta:  # a simulation by sizes
-        return ""
-    parameters = replica.parameters.detach().cpu().contiguous()
-    return hashlib.sha256(parameters.view(torch.uint8).numpy().data).hexdigest()[:16]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from torch import Tensor
+
+from minga.codecs import Codec, Stream
+from minga.codecs.runtime import CodecRuntime
 from minga.comm.simulated.world import SimulatedWorld
 from minga.measure.spans import Spans
 from minga.model.layout import Bucket
 from minga.simulate.profile import Profile
 
-__all__ = ["Workplace"]
+__all__ = ["PricedCodecs", "Workplace"]
 
 
 class Workplace:
@@ -58,6 +62,10 @@ class Workplace:
                     announce(bucket)
             work(self._factor * compute.backward * (1 - done))
 
+    def update(self, elements: int) -> None:
+        """The optimizer has changed so many parameters."""
+        self._world.work(self._profile.seconds_of_update(elements))
+
     def evaluate(self, ranks: int) -> None:
         """The model is tested by so many ranks."""
         self._world.work(self._profile.evaluate_seconds / ranks)
@@ -69,3 +77,51 @@ class Workplace:
         place = self._chance.random() * (len(spread) - 1)
         low = int(place)
         return spread[low] + (place - low) * (spread[low + 1] - spread[low])
+
+
+class PricedCodecs(CodecRuntime):
+    """Codecs in virtual time: encoding and decoding take what a profile says, on the rank that asks.
+
+    What is made of a vector without values has none either.
+    """
+
+    def __init__(self, world: SimulatedWorld, profile: Profile) -> None:
+        self._world = world
+        self._profile = profile
+
+    def encode(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
+        return self._encoded(codec, vector, stream, super().encode)
+
+    def encode_once(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
+        return self._encoded(codec, vector, stream, super().encode_once)
+
+    def _encoded(
+        self, codec: Codec, vector: Tensor, stream: Stream, encode: Callable[[Codec, Tensor, Stream], Tensor]
+    ) -> Tensor:
+        if not vector.is_meta:
+            encoded = encode(codec, vector, stream)
+        else:
+            encoded = codec.encoded_like(vector, stream) if codec.changes_form else vector
+        self._world.work(self._profile.seconds_to_encode(codec, vector.numel()))
+        return encoded
+
+    def decode(self, codec: Codec, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+        if not into.is_meta:
+            super().decode(codec, encoded, into, stream)
+        if encoded is not into:
+            self._world.work(self._profile.seconds_to_decode(codec, into.numel()))
+
+    def mean_by_sums(
+        self, codec: Codec, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
+    ) -> None:
+        self._world.work(self._profile.seconds_to_encode(codec, vector.numel()))
+        if not vector.is_meta:
+            super().mean_by_sums(codec, vector, ranks, stream, add_up)
+        else:
+            for part in codec.summed_like(vector, stream):
+                add_up(part)
+        if codec.changes_form:
+            self._world.work(self._profile.seconds_to_decode(codec, vector.numel()))
+
+    def residual_after(self, codec: Codec, vector: Tensor, stream: Stream) -> float | None:
+        return None if vector.is_meta else super().residual_after(codec, vector, stream)
