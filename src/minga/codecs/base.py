@@ -98,7 +98,7 @@ class Codec(Named, ABC):
 
     def encode_once(self, vector: Tensor, stream: Stream) -> Tensor:
         """As `encode`, for callers that themselves keep what was left out, as differences do."""
-        return runtime().encode_once(self, vector, stream)
+        return runtime().encode(self, vector, stream, once=True)
 
     def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         """Undo `encode`, writing to `into`."""

@@ -24,11 +24,8 @@ __all__ = ["CodecRuntime", "carried_out_by", "runtime"]
 class CodecRuntime:
     """Has the codec do it."""
 
-    def encode(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
-        return codec.compress_next(vector, stream)
-
-    def encode_once(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
-        return codec.compress_once(vector, stream)
+    def encode(self, codec: Codec, vector: Tensor, stream: Stream, *, once: bool = False) -> Tensor:
+        return codec.compress_once(vector, stream) if once else codec.compress_next(vector, stream)
 
     def decode(self, codec: Codec, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         codec.decompress(encoded, into, stream)

@@ -66,7 +66,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
     The first steps are trained alone, to see how long they take on every node; then the links are measured, the first
     rank simulates what might be best, and all go on with that. Strategies with servers are not among it, since ranks
     keep their roles; `minga plan` knows them too. When steps become slower or faster than they were, or nodes go and
-    come, this is done anew. What a failing peer does is as with the strategy in use. The run's notes tell what was
+    come, this is done again. What a failing peer does is as with the strategy in use. The run's notes say what was
     planned, and when.
     """
 

@@ -12,7 +12,7 @@ from minga.codecs import Codec, Stream
 from minga.comm import Transport
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
-from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, time_codec, time_pass
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, VectorTimer
 
 __all__ = ["SelfProfile"]
 
@@ -74,10 +74,9 @@ class SelfProfile:
         stop = _first_layers(replica)
         scale, vector = replica.layout.length / stop, replica.gradients[:stop]
         shapes = tuple(replica.layout.shapes(0, stop))
+        timer = VectorTimer(trials=_TRIALS, now=comm.now)
         costs = {
-            describe(codec): time_codec(codec, vector, Stream(shapes), trials=_TRIALS, now=comm.now)
-            for codec in codecs
-            if codec.changes_form
+            describe(codec): timer.cost_of(codec, vector, Stream(shapes)) for codec in codecs if codec.changes_form
         }
         return Profile(
             workload="this run",
@@ -96,7 +95,7 @@ class SelfProfile:
             },
             optimizer=OptimizerFacts.of(replica),
             batch_norms=replica.channels_of_batch_norms,
-            pass_seconds=scale * time_pass(vector, trials=_TRIALS, now=comm.now),
+            pass_seconds=scale * timer.seconds_of_a_pass(vector),
         )
 
 

@@ -103,7 +103,7 @@ def trial_run(
     data: str | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Reached:
-    """Train in virtual time for so many epochs; `progress` is told the part that is done."""
+    """Train in virtual time for so many epochs; `progress` is called with the part that is done."""
     experiment = Experiment(
         workload=profile.workload,
         data=data,

@@ -36,10 +36,9 @@ __all__ = [
     "Layer",
     "OptimizerFacts",
     "Profile",
+    "VectorTimer",
     "load_profile",
     "save_profile",
-    "time_codec",
-    "time_pass",
 ]
 
 FORMAT = 1
@@ -251,46 +250,42 @@ class Profile(Config):
         return self.codecs[name]
 
 
-def time_codec(
-    codec: Codec,
-    vector: Tensor,
-    stream: Stream,
-    *,
-    trials: int,
-    now: Callable[[], float],
-    before_each: Callable[[], object] = lambda: None,
-    choose: Callable[[list[float]], float] = min,
-) -> CodecCost:
-    """What a codec takes for this vector; `before_each`: fills caches with other things, `choose`: of the trials."""
-    into, encoding, decoding = torch.empty_like(vector), [], []
-    for _ in range(trials):
-        before_each()
-        began = now()
-        encoded = codec.encode(vector, stream)
-        encoding.append(now() - began)
-        before_each()
-        began = now()
-        codec.decode(encoded, into, stream)
-        decoding.append(now() - began)
-    return CodecCost(encode=choose(encoding), decode=choose(decoding))
+@dataclass(frozen=True, kw_only=True)
+class VectorTimer:
+    """Times work on vectors, some times over."""
 
+    trials: int
+    now: Callable[[], float]
+    choose: Callable[[list[float]], float] = min
+    """Of the trials' times."""
+    before_each: Callable[[], object] = lambda: None
+    """Fills caches with other things."""
 
-def time_pass(
-    vector: Tensor,
-    *,
-    trials: int,
-    now: Callable[[], float],
-    before_each: Callable[[], object] = lambda: None,
-    choose: Callable[[list[float]], float] = min,
-) -> float:
-    """What going once through this vector takes, reading and writing."""
-    into, seconds = torch.empty_like(vector), []
-    for _ in range(trials):
-        before_each()
-        began = now()
-        into.copy_(vector)
-        seconds.append(now() - began)
-    return choose(seconds)
+    def seconds(self, *parts: Callable[[], object]) -> list[float]:
+        """Of some things that are done one after the other in each trial."""
+        found: list[list[float]] = [[] for _ in parts]
+        for _ in range(self.trials):
+            for part, seconds in zip(parts, found, strict=True):
+                self.before_each()
+                began = self.now()
+                part()
+                seconds.append(self.now() - began)
+        return [self.choose(seconds) for seconds in found]
+
+    def cost_of(self, codec: Codec, vector: Tensor, stream: Stream) -> CodecCost:
+        into, encoded = torch.empty_like(vector), codec.encoded_like(vector, stream)
+
+        def encode() -> None:
+            nonlocal encoded
+            encoded = codec.encode(vector, stream)
+
+        encoding, decoding = self.seconds(encode, lambda: codec.decode(encoded, into, stream))
+        return CodecCost(encode=encoding, decode=decoding)
+
+    def seconds_of_a_pass(self, vector: Tensor) -> float:
+        """Of going once through it, reading and writing."""
+        into = torch.empty_like(vector)
+        return self.seconds(lambda: into.copy_(vector))[0]
 
 
 def _check_seconds(table: Config, *names: str) -> None:

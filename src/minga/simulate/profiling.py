@@ -32,7 +32,7 @@ from minga.launch.runner import run
 from minga.measure.events import event_files, read_events
 from minga.runs.experiment import Cluster, Experiment, Measuring, Training
 from minga.runs.workload import load_workload
-from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, time_codec, time_pass
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, VectorTimer
 from minga.strategies import Adaptive
 from minga.strategies.capabilities import codecs_of
 from minga.training.train_state import TrainState, build_train_state
@@ -157,7 +157,7 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
 
 
 class _Parts:
-    """A train_state in this process, for what a run does not tell."""
+    """A train state in this process, for what a run does not show."""
 
     def __init__(self, experiment: Experiment, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -202,17 +202,18 @@ class _Parts:
             for place in replica.layout.places
         )
 
-    def cost_of(self, codec: Codec) -> CodecCost:
+    @property
+    def timer(self) -> VectorTimer:
         """Between steps, on gradients as they are."""
+        return VectorTimer(trials=_TRIALS, now=time.perf_counter, choose=statistics.median, before_each=self._step)
+
+    def cost_of(self, codec: Codec) -> CodecCost:
         replica = self.train_state.replica
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
-        return time_codec(codec, replica.gradients, stream, **self._between_steps())
+        return self.timer.cost_of(codec, replica.gradients, stream)
 
     def seconds_of_a_pass(self) -> float:
-        return time_pass(self.train_state.replica.gradients, **self._between_steps())
-
-    def _between_steps(self) -> dict[str, Any]:
-        return {"trials": _TRIALS, "now": time.perf_counter, "before_each": self._step, "choose": statistics.median}
+        return self.timer.seconds_of_a_pass(self.train_state.replica.gradients)
 
     def seconds_of_a_test(self) -> float:
         alone = ThreadWorld(1).transport(0)

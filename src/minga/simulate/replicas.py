@@ -109,8 +109,8 @@ class SizedReplica(SimulatedReplica):
 
     def _compute(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp | None = None) -> None:
         if add_up is not None:
-            for sums in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
-                add_up(sums)
+            for length, dtype in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
+                add_up(torch.empty(length, dtype=dtype, device="meta"))
         self.info.begin()
         self._next_bucket = 0
         for bucket in self.buckets:

@@ -93,6 +93,10 @@ class Priced:
     luck_at: list[float]
     """Seconds that its steps until then took less, by chance, than as many take in the mean."""
 
+    def per_step(self, values: Sequence[float], first: int) -> float:
+        """What one of these lists grows by in a step, in the mean over those after the step with index `first`."""
+        return (values[-1] - values[first]) / (self.steps - first - 1)
+
 
 class Simulation:
     """An experiment in a simulated world."""
@@ -163,7 +167,7 @@ class Simulation:
                     f"{describe(experiment.chosen_strategy)} looks at values ({str(error).splitlines()[0]}), but this "
                     "simulation has only sizes; simulate it with its mathematics"
                 ) from error
-            self._tell_energy(recorder, rank, comm.now(), host.worked - before)
+            self._report_energy(recorder, rank, comm.now(), host.worked - before)
             if rank == 0 and directory is not None and self._mode == "mathematics":
                 save_model(directory, train_state.replica.model)
             done.seconds, done.steps, done.bytes_sent = comm.now(), train_state.replica.step, recorder.traffic.bytes
@@ -220,8 +224,8 @@ class Simulation:
             steps=settings.steps,
         )
 
-    def _tell_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
-        """By the work of the host; of ranks that share one, the first tells."""
+    def _report_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
+        """By the work of the host; of ranks that share one, the first reports."""
         measuring = self._watts
         if self._experiment.host_of(rank) != rank or not seconds:
             return

@@ -89,17 +89,9 @@ class PricedCodecs(CodecRuntime):
         self._world = world
         self._profile = profile
 
-    def encode(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
-        return self._encoded(codec, vector, stream, super().encode)
-
-    def encode_once(self, codec: Codec, vector: Tensor, stream: Stream) -> Tensor:
-        return self._encoded(codec, vector, stream, super().encode_once)
-
-    def _encoded(
-        self, codec: Codec, vector: Tensor, stream: Stream, encode: Callable[[Codec, Tensor, Stream], Tensor]
-    ) -> Tensor:
+    def encode(self, codec: Codec, vector: Tensor, stream: Stream, *, once: bool = False) -> Tensor:
         if not vector.is_meta:
-            encoded = encode(codec, vector, stream)
+            encoded = super().encode(codec, vector, stream, once=once)
         else:
             encoded = codec.encoded_like(vector, stream) if codec.changes_form else vector
         self._world.work(self._profile.seconds_to_encode(codec, vector.numel()))

@@ -178,9 +178,9 @@ class Engine:
                 return
         waiting = [task for task in self._tasks if task.waiting_for is not None]
         if waiting:
-            told = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
-            more = f"; and {len(told) - 16} more" if len(told) > 16 else ""
-            raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(told[:16])}{more}")
+            lines = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
+            more = f"; and {len(lines) - 16} more" if len(lines) > 16 else ""
+            raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(lines[:16])}{more}")
 
     def kill(self, which: Callable[[Any], bool]) -> None:
         """End the tasks of some owners, from an event."""

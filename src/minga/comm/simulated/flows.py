@@ -208,7 +208,7 @@ class Flows:
             transfer.arrived()
 
     def _mark(self, pipes: Iterable[_Pipe]) -> None:
-        """The shares of who uses these must be found anew, once all that happens now has happened."""
+        """The shares of who uses these must be found again, once all that happens now has happened."""
         if not self._dirty:
             self._engine.at(self._engine.now, self._settle)
         self._dirty.update(dict.fromkeys(pipes))

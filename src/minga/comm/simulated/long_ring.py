@@ -93,9 +93,9 @@ class LongRings:
             sending += work
             if hop:
                 asked.append(clock)
-            heard = np.roll(asked.popleft(), -1) + cables.delay_back
+            ready = np.roll(asked.popleft(), -1) + cables.delay_back
             begin, sent = np.maximum(clock, left), size > 0
-            begin = np.where(size > carrier.rendezvous_bytes, np.maximum(begin, heard), begin)
+            begin = np.where(size > carrier.rendezvous_bytes, np.maximum(begin, ready), begin)
             # Nothing is sent of an empty chunk, and nobody waits for it.
             left = np.where(sent, begin + size / cables.rate + cables.lag(begin, size), left)
             cables.used = np.where(sent, left, cables.used)

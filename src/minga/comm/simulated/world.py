@@ -4,7 +4,7 @@
     results = world.run(lambda rank: train(SimulatedTransport(world, rank)))
 
 Every rank's code runs as it would anywhere else, on a `SimulatedTransport`. Time passes where the model says so: for
-messages, for what `work` is told of, and for nothing else.
+messages, for what is computed by `work`, and for nothing else.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class SimulatedWorld:
         self.lost: dict[int, str] = {}
         self._flows: dict[tuple[int, int, int], Flow] = {}
         self._arrived: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
-        """By receiver, channel and tag: what is there and nobody asks for yet, or waits for the receiver's word."""
+        """By receiver, channel and tag: what is there and nobody asks for yet, or waits until the receiver is ready."""
         self._receives: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
         self._promised: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
-        """Receives whose sender, the last of these numbers, has been told that they are ready."""
-        self._unheard: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
+        """Receives that were announced to their sender, the last of these numbers, as ready."""
+        self._announcing: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
         """By the same numbers: long messages whose announcement is on its way."""
         for change in wires.changes:
             self.engine.at(change.time, self._change, change)
@@ -152,7 +152,7 @@ class SimulatedWorld:
             self._dispatch(message)
         elif not self._use_promise(message):
             # It is announced, behind what was sent before.
-            self._unheard[self._stream(message)].append(message)
+            self._announcing[self._stream(message)].append(message)
             self.flows.send(Transfer(HEADER.size, self._flow_of(message), _nothing, lambda: self._announced(message)))
 
     def post_receive(self, message: Message) -> None:
@@ -169,13 +169,13 @@ class SimulatedWorld:
             self._deliver(sent, message)
 
     def _await(self, key: tuple[int, int, int], message: Message) -> None:
-        """As over TCP: the sender of a long message is told at once, unless something else may come from it before."""
+        """As over TCP: who sends a long message is notified at once, unless something else may come from it before."""
         waiting = self._receives[key]
         if message.eager or message.peer is None or any(other.peer in (None, message.peer) for other in waiting):
             waiting.append(message)
-        elif unheard := self._unheard[*key, message.peer]:
-            # The word of it meets the announcement of what was sent first.
-            self._meet(unheard.popleft(), message, self.engine.now)
+        elif announcing := self._announcing[*key, message.peer]:
+            # The notification meets the announcement of what was sent first.
+            self._meet(announcing.popleft(), message, self.engine.now)
         else:
             message.posted = self.engine.now
             self._promised[*key, message.peer].append(message)
@@ -191,10 +191,10 @@ class SimulatedWorld:
         return message.partner is not None
 
     def _announced(self, message: Message) -> None:
-        """The receiver hears that there is a long message."""
+        """The receiver knows that there is a long message."""
         if message.partner is not None:
             return
-        self._unheard[self._stream(message)].remove(message)
+        self._announcing[self._stream(message)].remove(message)
         if message.peer in self.lost:
             self._fail(message)
             return
@@ -218,13 +218,13 @@ class SimulatedWorld:
                 return other
         return None
 
-    def _meet(self, message: Message, receive: Message, told: float) -> None:
-        """The receiver has said that it is ready; the sender hears of it after the way back."""
+    def _meet(self, message: Message, receive: Message, ready: float) -> None:
+        """The receiver was ready at that time; the sender knows of it after the way back."""
         message.partner = receive
         flow = self._flow_of(message)
-        heard = told + flow.round_trip - flow.delay
-        if heard > self.engine.now:
-            self.engine.at(heard, self._dispatch, message)
+        known = ready + flow.round_trip - flow.delay
+        if known > self.engine.now:
+            self.engine.at(known, self._dispatch, message)
         else:
             self._dispatch(message)
 
@@ -291,7 +291,7 @@ class SimulatedWorld:
                 self._lose(ranks, f"its host was lost at {self.engine.now:g} s")
 
     def _lose(self, ranks: set[int], why: str) -> None:
-        """These ranks are gone; who waits for them is told."""
+        """These ranks are gone; who waits for them fails."""
         self.lost |= dict.fromkeys(ranks, why)
         self.engine.kill(lambda owner: owner.number in ranks)
         places = (*self._receives.values(), *self._promised.values(), *self._arrived.values())
@@ -322,9 +322,9 @@ class Message(VirtualPending):
         """What was sent, from when it left: the sender may change its own tensor then."""
         self.partner: Message | None = None
         self.eager = tensor.nbytes <= world.wires.carrier.rendezvous_bytes
-        """Whether it is sent without a word from the receiver."""
+        """Whether it is sent before the receiver is ready."""
         self.posted = 0.0
-        """When the sender was told that it is waited for; of what is sent: when it had arrived."""
+        """When the sender was notified that it is waited for; of what is sent: when it had arrived."""
         self.source: int | None = None
         self._world = world
         self._error: str | None = None
