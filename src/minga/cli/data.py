@@ -17,7 +17,7 @@ from minga.cli.prepare import prepare
 from minga.errors import DataError
 
 if TYPE_CHECKING:
-    from minga.data.fetching.verify import Finding
+    from minga.data.fetching.verify import FileCheck
     from minga.data.sources import KnownDataset
 
 __all__ = ["register"]
@@ -155,7 +155,7 @@ def verify(
     _tell_findings(name, findings, f"minga data fetch {dataset.name}{where}", as_json=as_json)
 
 
-def _tell_findings(name: str, findings: list[Finding], remedy: str, *, as_json: bool) -> None:
+def _tell_findings(name: str, findings: list[FileCheck], remedy: str, *, as_json: bool) -> None:
     wrong = [each for each in findings if each.wrong]
     if as_json:
         listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in findings]

@@ -16,7 +16,7 @@ from minga.cli.options import JsonOption
 from minga.errors import DataError
 
 if TYPE_CHECKING:
-    from minga.data.prepared.manifest import Manifest
+    from minga.data.prepared.manifest import PreparedManifest
 
 __all__ = ["prepare"]
 
@@ -104,13 +104,13 @@ def prepare(
     """
     from minga.cli.bars import bars
     from minga.data.directory import data_directory
+    from minga.data.formats import origin_of_known, origin_of_path
+    from minga.data.formats.base import PictureShape
+    from minga.data.formats.tables import TableChoice
     from minga.data.preparing.prepare import prepare as make
     from minga.data.preparing.recipe import Recipe, parse_size
-    from minga.data.preparing.split import parse_fractions
-    from minga.data.readers import origin_of_known, origin_of_path
-    from minga.data.readers.base import Picture
-    from minga.data.readers.tables import TableChoice
     from minga.data.sources import known_datasets
+    from minga.data.split import parse_fractions
 
     known = known_datasets().get(source)
     origin = origin_of_known(known, data_directory(data)) if known is not None else origin_of_path(Path(source))
@@ -132,7 +132,7 @@ def prepare(
     width, height = parse_size(resize) if resize is not None else (None, None)
     origin = dataclasses.replace(
         origin,
-        picture=Picture(width=width, height=height, grey=grey),
+        picture=PictureShape(width=width, height=height, grey=grey),
         table=TableChoice(target=target, columns=_listed(columns), words=_listed(words), task=task, missing=missing),
         context=context,
         class_folders=classes or origin.class_folders,
@@ -173,7 +173,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
-def _print(made: Manifest, out: Path) -> None:
+def _print(made: PreparedManifest, out: Path) -> None:
     from minga.report.numbers import size
 
     console = Console(highlight=False)

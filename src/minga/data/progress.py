@@ -10,10 +10,10 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-__all__ = ["NO_PROGRESS", "Progress"]
+__all__ = ["NO_PROGRESS", "ProgressDisplay"]
 
 
-class Progress:
+class ProgressDisplay:
     """Shows nothing; the command line has one that draws bars."""
 
     def task(self, name: str, *, total: int | None, unit: str) -> AbstractContextManager[Callable[[int], None]]:
@@ -24,4 +24,4 @@ class Progress:
         return contextlib.nullcontext(lambda done: None)
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = ProgressDisplay()

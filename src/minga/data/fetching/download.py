@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError, DownloadFailed
 
 __all__ = ["Patience", "download"]
@@ -56,7 +56,7 @@ def download(
     target: Path,
     *,
     check: Callable[[Path], str | None],
-    progress: Progress = NO_PROGRESS,
+    progress: ProgressDisplay = NO_PROGRESS,
     patience: Patience | None = None,
 ) -> None:
     """Bring `url` to `target`. `check` says what is wrong with the file, if anything, before it gets its name."""
@@ -86,7 +86,7 @@ def download(
     _notes_of(part).unlink(missing_ok=True)
 
 
-def _bring(url: str, file: BinaryIO, target: Path, progress: Progress, patience: Patience) -> None:
+def _bring(url: str, file: BinaryIO, target: Path, progress: ProgressDisplay, patience: Patience) -> None:
     """Attempt after attempt, until all of it is there."""
     failures, pause = 0, patience.first_pause_seconds
     with contextlib.ExitStack() as bar:

@@ -28,15 +28,15 @@ from minga.data.fetching.local import (
 from minga.data.fetching.record import files_in, note_down, noted
 from minga.data.fetching.unpack import is_archive, take_members, unpack
 from minga.data.fetching.verify import check_folder
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.data.sources import KnownArchive, KnownDataset, KnownFile
 from minga.errors import DataError
 
-__all__ = ["Brought", "fetch"]
+__all__ = ["FetchedFile", "fetch"]
 
 
 @dataclass(frozen=True)
-class Brought:
+class FetchedFile:
     """What became of one file or folder."""
 
     name: str
@@ -52,9 +52,9 @@ def fetch(
     source: Path | None = None,
     link: bool = False,
     everything: bool = False,
-    progress: Progress = NO_PROGRESS,
+    progress: ProgressDisplay = NO_PROGRESS,
     patience: Patience | None = None,
-) -> list[Brought]:
+) -> list[FetchedFile]:
     """Bring what is missing or damaged. `source`: only from there; `everything`: what training does without, too."""
     if source is not None and not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
@@ -74,10 +74,10 @@ class _Fetching:
     folder: Path
     source: Path | None
     link: bool
-    progress: Progress
+    progress: ProgressDisplay
     patience: Patience | None
 
-    def bring(self, *, everything: bool) -> list[Brought]:
+    def bring(self, *, everything: bool) -> list[FetchedFile]:
         brought = []
         for file in self.dataset.files:
             if file.archive is None:
@@ -91,9 +91,9 @@ class _Fetching:
                 brought += self.members(archive, members)
         return brought
 
-    def file(self, file: KnownFile, *, wanted: bool) -> Brought:
+    def file(self, file: KnownFile, *, wanted: bool) -> FetchedFile:
         if (here := self._whole(file)) is not None:
-            return Brought(file.name, "here", here)
+            return FetchedFile(file.name, "here", here)
         if self.source is not None:
             found = find_file(self.source, self.dataset, file.name)
             if found is not None:
@@ -107,10 +107,10 @@ class _Fetching:
             return self._noted(file, target, file.url)
         elif wanted and not file.optional:
             raise DataError(f"{file.name} is not published; bring it with --from DIR. {self.dataset.note}".rstrip())
-        return Brought(file.name, "left out", self.folder / file.name)
+        return FetchedFile(file.name, "left out", self.folder / file.name)
 
-    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[Brought]:
-        brought = [Brought(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
+    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[FetchedFile]:
+        brought = [FetchedFile(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
         missing = [file for file in files if file.name not in {each.name for each in brought}]
         packed: Path | None = None
         if self.source is not None:
@@ -138,13 +138,13 @@ class _Fetching:
             packed.unlink()
         return brought
 
-    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> Brought:
+    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> FetchedFile:
         assert archive.into is not None
         target = self.folder / archive.into
         if self._is_as_noted(archive):
-            return Brought(archive.into, "here", target)
+            return FetchedFile(archive.into, "here", target)
         if self.source is None and self._was_put_here(archive, target):
-            return Brought(archive.into, "here", target)
+            return FetchedFile(archive.into, "here", target)
         origin = archive.url
         downloaded: Path | None = None
         if self.source is not None:
@@ -163,20 +163,20 @@ class _Fetching:
                 pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else archive.into
                 raise self._not_there([archive.name, pictures])
             else:
-                return Brought(archive.into, "left out", target)
+                return FetchedFile(archive.into, "left out", target)
             origin = str(packed or folder)
         elif wanted:
             self._spare_others(archive, target)
             downloaded = self._downloaded(archive)
             unpack(downloaded, target, progress=self.progress)
         else:
-            return Brought(archive.into, "left out", target)
+            return FetchedFile(archive.into, "left out", target)
         paths = list(files_in(target))
         with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
             note_down(self.folder, paths, origin=origin, below=archive.into, advance=advance)
         if downloaded is not None:
             downloaded.unlink()
-        return Brought(archive.into, "fetched", target)
+        return FetchedFile(archive.into, "fetched", target)
 
     def _whole(self, file: KnownFile) -> Path | None:
         """Where it lies, if it does and is not damaged."""
@@ -217,7 +217,7 @@ class _Fetching:
             self._download(archive.url, path, archive, packed=False)
         return path
 
-    def _copied(self, file: KnownFile, found: Path) -> Brought:
+    def _copied(self, file: KnownFile, found: Path) -> FetchedFile:
         packed = found.name == f"{file.name}.gz"
         self._refuse_damaged(file, found, packed=packed)
         target = self.folder / (f"{file.name}.gz" if packed else file.name)
@@ -225,11 +225,11 @@ class _Fetching:
             bring_file(found, target, link=self.link)
         return self._noted(file, target, str(found))
 
-    def _noted(self, file: KnownFile, target: Path, origin: str) -> Brought:
+    def _noted(self, file: KnownFile, target: Path, origin: str) -> FetchedFile:
         for other in {file.name, f"{file.name}.gz"} - {target.name}:
             (self.folder / other).unlink(missing_ok=True)  # one that was damaged, or this would not have been brought
         note_down(self.folder, [target], origin=origin)
-        return Brought(file.name, "fetched", target)
+        return FetchedFile(file.name, "fetched", target)
 
     def _download(self, url: str, target: Path, known: KnownFile | KnownArchive, *, packed: bool) -> None:
         download(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
 __all__ = ["is_archive", "put_in_place", "take_members", "unpack"]
@@ -42,7 +42,7 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
 
 
-def unpack(archive: Path, folder: Path, *, progress: Progress = NO_PROGRESS) -> int:
+def unpack(archive: Path, folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> int:
     """Unpack all of it to a new folder, which appears when it is complete; the number of files."""
     with _trouble_told(archive, folder):
         folder.parent.mkdir(parents=True, exist_ok=True)

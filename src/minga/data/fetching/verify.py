@@ -12,14 +12,14 @@ from pathlib import Path
 from minga.data.directory import lies_here
 from minga.data.fetching.digests import check_file, digest_of, mismatch
 from minga.data.fetching.record import RECORD, Noted, noted
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.data.sources import KnownArchive, KnownDataset, KnownFile
 
-__all__ = ["Finding", "check_folder", "is_here", "verify"]
+__all__ = ["FileCheck", "check_folder", "is_here", "verify"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class FileCheck:
     """What was found of one file or folder."""
 
     name: str
@@ -44,7 +44,7 @@ def is_here(dataset: KnownDataset, data: Path) -> bool:
     return all(files) and all(folders)
 
 
-def verify(dataset: KnownDataset, data: Path, *, progress: Progress = NO_PROGRESS) -> list[Finding]:
+def verify(dataset: KnownDataset, data: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> list[FileCheck]:
     """Read all of it; one finding per file, and one per folder or damaged file in it."""
     folder = data / dataset.folder
     remembered = noted(folder)
@@ -60,39 +60,39 @@ def verify(dataset: KnownDataset, data: Path, *, progress: Progress = NO_PROGRES
     return findings
 
 
-def _of_file(file: KnownFile, folder: Path, remembered: dict[str, Noted]) -> Finding:
+def _of_file(file: KnownFile, folder: Path, remembered: dict[str, Noted]) -> FileCheck:
     here = lies_here(folder / file.name)
     if here is None:
-        return Finding(file.name, "absent" if file.optional else "missing")
+        return FileCheck(file.name, "absent" if file.optional else "missing")
     if file.sha256 or file.md5:
         problem = check_file(here, file)
     elif here.name in remembered:
         problem = _changed(here, remembered[here.name])
     else:
-        return Finding(file.name, "unchecked", "its checksum is not published, and it was not fetched by minga")
-    return Finding(file.name, "whole" if problem is None else "damaged", problem)
+        return FileCheck(file.name, "unchecked", "its checksum is not published, and it was not fetched by minga")
+    return FileCheck(file.name, "whole" if problem is None else "damaged", problem)
 
 
 def check_folder(
     archive: KnownArchive, folder: Path, remembered: dict[str, Noted], advance: Callable[[int], None]
-) -> list[Finding]:
+) -> list[FileCheck]:
     """One finding per damaged file of what an archive was unpacked to, or one that all is as it was written down."""
     assert archive.into is not None
     expected = {name: each for name, each in remembered.items() if name.startswith(f"{archive.into}/")}
     if not (folder / archive.into).is_dir():
-        return [Finding(archive.into, "absent" if archive.optional and not expected else "missing")]
+        return [FileCheck(archive.into, "absent" if archive.optional and not expected else "missing")]
     if not expected:
-        return [Finding(archive.into, "unchecked", f"there is no {RECORD}: it was not fetched by minga")]
+        return [FileCheck(archive.into, "unchecked", f"there is no {RECORD}: it was not fetched by minga")]
     wrong = []
     for name, each in expected.items():
         path = folder / name
         problem = _changed(path, each) if path.is_file() else None
         if not path.is_file():
-            wrong.append(Finding(name, "missing"))
+            wrong.append(FileCheck(name, "missing"))
         elif problem is not None:
-            wrong.append(Finding(name, "damaged", problem))
+            wrong.append(FileCheck(name, "damaged", problem))
         advance(1)
-    return wrong or [Finding(f"{archive.into} ({len(expected):,} files)", "whole")]
+    return wrong or [FileCheck(f"{archive.into} ({len(expected):,} files)", "whole")]
 
 
 def _changed(path: Path, before: Noted) -> str | None:

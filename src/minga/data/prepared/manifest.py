@@ -1,6 +1,6 @@
 """What a prepared set says of itself: `manifest.json`.
 
-manifest = Manifest.load(Path("prepared/fish"))
+manifest = PreparedManifest.load(Path("prepared/fish"))
 manifest.parts["train"].samples, manifest.classes, manifest.normalisation
 """
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, Self
 
 from minga.data.fetching.digests import digest_of, mismatch
-from minga.data.fetching.verify import Finding
+from minga.data.fetching.verify import FileCheck
 from minga.data.prepared.shard_file import Field, ShardLayout
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
 __all__ = [
     "FORMAT",
     "MANIFEST",
     "SKIPPED",
-    "Manifest",
     "Normalisation",
-    "Part",
-    "Shard",
+    "PreparedManifest",
+    "PreparedPart",
+    "ShardFile",
     "Shuffle",
     "is_prepared",
     "verify_prepared",
@@ -37,7 +37,7 @@ SKIPPED = "skipped.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class ShardFile:
     """A file with some samples."""
 
     file: str
@@ -47,13 +47,13 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PreparedPart:
     """The samples to train on, to validate with, or to test with."""
 
     samples: int
     classes: Mapping[str, int]
     """How many there are of each class; empty where there are none."""
-    shards: tuple[Shard, ...]
+    shards: tuple[ShardFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,12 @@ class Shuffle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class PreparedManifest:
     """A prepared set."""
 
     name: str
     fields: Mapping[str, Field]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, PreparedPart]
     classes: tuple[str, ...] = ()
     scale: float = 1.0
     """What whole numbers in `inputs` are multiplied by before use."""
@@ -99,7 +99,7 @@ class Manifest:
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
-    def layout(self, shard: Shard) -> ShardLayout:
+    def layout(self, shard: ShardFile) -> ShardLayout:
         return ShardLayout.of(self.fields, shard.samples)
 
     @classmethod
@@ -115,7 +115,7 @@ class Manifest:
                 name: Field(each["dtype"], tuple(each["shape"])) for name, each in table["fields"].items()
             }
             table["parts"] = {
-                name: Part(**{**part, "shards": tuple(Shard(**shard) for shard in part["shards"])})
+                name: PreparedPart(**{**part, "shards": tuple(ShardFile(**shard) for shard in part["shards"])})
                 for name, part in table["parts"].items()
             }
             table["classes"] = tuple(table["classes"])
@@ -146,27 +146,27 @@ def is_prepared(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def verify_prepared(folder: Path, *, progress: Progress = NO_PROGRESS) -> list[Finding]:
+def verify_prepared(folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> list[FileCheck]:
     """Read all shards and compare their checksums."""
     try:
-        manifest = Manifest.load(folder)
+        manifest = PreparedManifest.load(folder)
     except DataError as error:
-        return [Finding(MANIFEST, "damaged", str(error))]
-    findings = [Finding(MANIFEST, "whole")]
+        return [FileCheck(MANIFEST, "damaged", str(error))]
+    findings = [FileCheck(MANIFEST, "whole")]
     shards = [shard for part in manifest.parts.values() for shard in part.shards]
     with progress.task(f"verifying {folder.name}", total=sum(each.bytes for each in shards), unit="bytes") as advance:
         for shard in shards:
             path = folder / shard.file
             if not path.is_file():
-                findings.append(Finding(shard.file, "missing"))
+                findings.append(FileCheck(shard.file, "missing"))
                 continue
             try:
                 size, digest = digest_of(path, advance=advance)
             except OSError as error:
-                findings.append(Finding(shard.file, "damaged", f"it can't be read: {error.strerror}"))
+                findings.append(FileCheck(shard.file, "damaged", f"it can't be read: {error.strerror}"))
                 continue
             problem = mismatch("sha256", digest, shard.sha256)
             if size != shard.bytes:
                 problem = f"it has {size:,} bytes instead of {shard.bytes:,}"
-            findings.append(Finding(shard.file, "whole" if problem is None else "damaged", problem))
+            findings.append(FileCheck(shard.file, "whole" if problem is None else "damaged", problem))
     return findings

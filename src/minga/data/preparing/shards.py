@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minga.data.formats.base import PARTS, Sample
 from minga.data.prepared.shard_file import Field, ShardLayout, record_bytes
-from minga.data.readers.base import PARTS, Sample
 
 __all__ = ["ShardPlaces", "ShardWriter"]
 
@@ -32,7 +32,7 @@ class ShardPlaces:
     per_shard: int
 
     @classmethod
-    def plan(cls, folder: Path, fields: Mapping[str, Field], counts: Sequence[int], shard_bytes: int) -> ShardPlaces:
+    def of(cls, folder: Path, fields: Mapping[str, Field], counts: Sequence[int], shard_bytes: int) -> ShardPlaces:
         per_shard = max(1, shard_bytes // max(1, record_bytes(fields)))
         return cls(str(folder), fields, tuple(counts), per_shard)
 

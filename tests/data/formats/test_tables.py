@@ -1,4 +1,4 @@
-"""Tables with slips: rows of another length, a word among numbers, no line of names."""
+"""Tables: what columns become, and slips: rows of another length, a word among numbers, no line of names."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from minga.data.readers import Origin, open_reader, origin_of_path
-from minga.data.readers.base import BadSample
-from minga.data.readers.tables import TableChoice
-from minga.errors import DataError
+from minga.data.formats import Origin, open_reader, origin_of_path
+from minga.data.formats.base import BadSample
+from minga.data.formats.tables import TableChoice
+from minga.errors import ConfigError, DataError
+
+CSV = """size, color, weight, kind
+1, red, 0.5, apple
+2, green, 1.5, pear
+3, red, 2.5, apple
+"""
 
 
 def table(path: Path, text: str, **choice: Any) -> Any:
@@ -124,3 +131,89 @@ def test_another_encoding_is_told_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes("a,city\n1,Córdoba\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"x\.csv is not in UTF-8 \(.*\); save it as UTF-8"):
         open_reader(Origin(reader="table", path=str(tmp_path / "x.csv")))
+
+
+def test_a_table_with_classes(tmp_path: Path) -> None:
+    reader = table(tmp_path / "fruit.csv", CSV)
+    assert reader.classes == ["apple", "pear"] and reader.labels.tolist() == [0, 1, 0]
+    assert reader.facts["columns"] == ["size", "color=green", "color=red", "weight"]
+    assert reader.read(1)["inputs"].tolist() == [2, 1, 0, 1.5] and int(reader.read(1)["targets"]) == 1
+
+
+def test_a_table_with_numbers_to_tell(tmp_path: Path) -> None:
+    reader = table(tmp_path / "fruit.csv", CSV, target="weight", columns=("size",))
+    assert reader.classes == () and reader.facts["task"] == "numbers"
+    assert reader.read(2) == {"inputs": np.array([3.0]), "targets": np.float32(2.5)}
+
+
+def test_whole_numbers_are_classes_where_they_are_few(tmp_path: Path) -> None:
+    assert table(tmp_path / "a.csv", CSV, target="size").classes == ["1", "2", "3"]
+    assert table(tmp_path / "b.csv", CSV, target="size", task="numbers").classes == ()
+    assert table(tmp_path / "c.csv", "x,y\n1,10\n1,9\n1,2\n").classes == ["2", "9", "10"]
+
+
+def test_numbers_that_are_names(tmp_path: Path) -> None:
+    reader = table(tmp_path / "a.csv", CSV, columns=("size",), words=("size",))
+    assert reader.facts["columns"] == ["size=1", "size=2", "size=3"]
+
+
+def test_tabs_and_packed_tables(tmp_path: Path) -> None:
+    assert table(tmp_path / "fruit.tsv", CSV.replace(", ", "\t")).classes == ["apple", "pear"]
+    (tmp_path / "fruit.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    assert len(open_reader(origin_of_path(tmp_path / "fruit.csv.gz"))) == 3
+
+
+def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"size": [1, 2, 3], "color": ["red", "green", "red"], "weight": [0.5, 1.5, None]}
+    columns["kind"] = ["apple", "pear", "apple"]
+    parquet.write_table(pyarrow.table(columns), tmp_path / "fruit.parquet")
+    reader = open_reader(origin_of_path(tmp_path / "fruit.parquet"))
+    plain = table(tmp_path / "fruit.csv", CSV)
+    assert reader.facts == plain.facts and reader.classes == plain.classes
+    assert np.array_equal(reader.read(1)["inputs"], plain.read(1)["inputs"])
+    assert isinstance(next(reader.samples([2])), BadSample)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not")
+    with pytest.raises(DataError, match="Parquet"):
+        open_reader(origin_of_path(tmp_path / "broken.parquet"))
+
+
+HOLES = "a,b,y\n1,x,0\n,x,1\n3,,1\n5,z,0\n7,z\n7,z,\n"
+
+
+def test_rows_with_holes_are_skipped(tmp_path: Path) -> None:
+    outcomes = list(table(tmp_path / "holes.csv", HOLES, target="y").samples(range(6)))
+    assert [str(each) if isinstance(each, BadSample) else "fine" for each in outcomes] == [
+        "fine",
+        "its 'a' is empty",
+        "its 'b' is empty",
+        "fine",
+        "it has 2 fields instead of 3",
+        "its target is empty",
+    ]
+
+
+def test_holes_filled(tmp_path: Path) -> None:
+    reader = table(tmp_path / "holes.csv", HOLES, target="y", missing="mean")
+    assert reader.facts["columns"] == ["a", "b=x", "b=z", "b="]
+    assert reader.read(1)["inputs"].tolist() == pytest.approx([(1 + 3 + 5 + 7) / 4, 1, 0, 0])
+    assert reader.read(2)["inputs"].tolist() == [3, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "words"),
+    [
+        (CSV, {"target": "colour"}, "unknown column of x.csv 'colour'.*Did you mean 'color'"),
+        (CSV, {"task": "clases"}, "unknown task of a table"),
+        (CSV, {"target": "color", "task": "numbers"}, "has words, such as 'red'"),
+        ("a,a\n1,2\n", {}, "two columns 'a'"),
+        ("", {}, "is empty"),
+        ("a,b\n", {}, "no rows"),
+        ("only\n1\n", {}, "no column besides 'only'"),
+    ],
+)
+def test_tables_that_make_no_sense(tmp_path: Path, text: str, choice: dict[str, Any], words: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=words):
+        table(tmp_path / "x.csv", text, **choice)

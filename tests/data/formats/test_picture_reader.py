@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from minga.data.formats import Origin, open_reader, origin_of_path
+from minga.data.formats.base import BadSample, PictureShape
 from minga.data.prepared.shard_file import Field
-from minga.data.preparing import work
+from minga.data.preparing import shard_job
 from minga.data.preparing.folder import new_folder
 from minga.data.preparing.shards import ShardPlaces
-from minga.data.readers import Origin, open_reader, origin_of_path
-from minga.data.readers.base import BadSample, Picture
 from minga.errors import DataError
 
 
@@ -49,17 +49,17 @@ def test_what_is_prepared_inside_of_its_source_changes_no_classes(tmp_path: Path
 def test_classes_that_change_while_samples_are_prepared_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "_here", {})
+    monkeypatch.setattr(shard_job, "_here", {})
     for name in ("rose", "tulip"):
         picture(tmp_path / "flowers" / name / "1.png")
     origin = origin_of_path(tmp_path / "flowers")
-    places = ShardPlaces.plan(tmp_path, {"inputs": Field("uint8", (1,))}, (2, 0, 0), 1 << 10)
-    labour = work.Labour(places, 1.0, moments=False, outline=work.outline_of(open_reader(origin)))
+    places = ShardPlaces.of(tmp_path, {"inputs": Field("uint8", (1,))}, (2, 0, 0), 1 << 10)
+    job = shard_job.ShardJob(places, 1.0, moments=False, outline=shard_job.outline_of(open_reader(origin)))
     (tmp_path / "flowers" / "rose").rename(tmp_path / "flowers" / "violet")
-    work._begin(origin, labour)
+    shard_job._begin(origin, job)
     nothing = np.empty(0, dtype=np.int64)
     with pytest.raises(DataError, match=r"2 samples of 2 classes now.*somebody changes the data set"):
-        work._do(work.Task(nothing, nothing.astype(np.int8), nothing))
+        shard_job._do(shard_job.Chunk(nothing, nothing.astype(np.int8), nothing))
 
 
 def test_leftovers_beside_parts_are_passed_over(tmp_path: Path) -> None:
@@ -98,13 +98,95 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
         open_reader(origin_of_path(tmp_path))
 
 
+def coloured(path: Path, color: tuple[int, int, int] = (10, 20, 30), size: tuple[int, int] = (8, 6)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).save(path)
+    return path
+
+
+def test_a_folder_per_class(tmp_path: Path) -> None:
+    coloured(tmp_path / "tulip" / "b.png", (1, 2, 3))
+    coloured(tmp_path / "rose" / "a.jpg")
+    (tmp_path / "rose" / "notes.txt").write_text("no picture")
+    coloured(tmp_path / "__MACOSX" / "rose" / "a.png")
+    reader = open_reader(origin_of_path(tmp_path))
+    assert reader.classes == ["rose", "tulip"] and reader.labels is not None and reader.labels.tolist() == [0, 1]
+    assert reader.name_of(1) == "tulip/b.png" and reader.given_parts is None
+    assert reader.read(1)["inputs"].shape == (3, 6, 8)
+    assert reader.read(1)["inputs"][:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_parts_that_folders_say(tmp_path: Path) -> None:
+    for part in ("train", "val", "test"):
+        coloured(tmp_path / part / "rose" / f"{part}.png")
+    reader = open_reader(origin_of_path(tmp_path))
+    assert reader.classes == ["rose"]
+    assert {reader.name_of(i): int(p) for i, p in enumerate(reader.given_parts)} == {  # type: ignore[arg-type]
+        "test/rose/test.png": 2,
+        "train/rose/train.png": 0,
+        "val/rose/val.png": 1,
+    }
+
+
+def test_folders_in_classes_and_around_them(tmp_path: Path) -> None:
+    for name in ("rose/red", "rose/white", "tulip/red"):
+        coloured(tmp_path / "archive" / "flowers" / name / "1.png")
+    reader = open_reader(origin_of_path(tmp_path))
+    assert reader.classes == ["rose", "tulip"] and reader.labels is not None and reader.labels.tolist() == [0, 0, 1]
+
+
+def test_only_some_folders_are_classes(tmp_path: Path) -> None:
+    coloured(tmp_path / "Fish" / "Trout" / "Trout" / "1.png")
+    coloured(tmp_path / "Fish" / "Trout" / "Trout GT" / "1.png")
+    reader = open_reader(Origin(reader="pictures", path=str(tmp_path), class_folders="* GT"))
+    assert reader.classes == ["Trout"] and [reader.name_of(0)] == ["Fish/Trout/Trout GT/1.png"] and len(reader) == 1
+
+
+def test_pictures_are_brought_to_one_shape(tmp_path: Path) -> None:
+    coloured(tmp_path / "a" / "1.png", size=(40, 30))
+    coloured(tmp_path / "a" / "2.png", size=(9, 9))
+    Image.new("P", (5, 5)).save(tmp_path / "a" / "3.png")
+    Image.new("RGBA", (5, 5)).save(tmp_path / "a" / "4.png")
+    origin = Origin(reader="pictures", path=str(tmp_path), picture=PictureShape(width=7, height=3, grey=True))
+    reader = open_reader(origin)
+    assert [reader.read(index)["inputs"].shape for index in range(4)] == [(1, 3, 7)] * 4
+    with pytest.raises(DataError, match=r"several sizes .*--resize"):
+        open_reader(origin_of_path(tmp_path))
+
+
+def test_bad_pictures_are_told_one_by_one(tmp_path: Path) -> None:
+    whole = coloured(tmp_path / "a" / "1.png", size=(64, 64))
+    (tmp_path / "a" / "2.png").write_bytes(whole.read_bytes()[:60])
+    (tmp_path / "a" / "3.jpg").write_bytes(b"no picture at all")
+    (tmp_path / "a" / "4.png").touch()
+    origin = Origin(reader="pictures", path=str(tmp_path), picture=PictureShape(width=64, height=64))
+    reader = open_reader(origin)
+    outcomes = list(reader.samples(range(4)))
+    assert [isinstance(each, BadSample) for each in outcomes] == [False, True, True, True]
+    assert "can't be read" in str(outcomes[2])
+
+
+def test_a_picture_that_would_fill_the_memory_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured(tmp_path / "a" / "1.png", size=(64, 64))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    reader = open_reader(Origin(reader="pictures", path=str(tmp_path), picture=PictureShape(width=4, height=4)))
+    with pytest.raises(BadSample, match="exceeds limit"):
+        reader.read(0)
+
+
+def test_a_folder_without_pictures(tmp_path: Path) -> None:
+    coloured(tmp_path / "lonely.png")
+    with pytest.raises(DataError, match="folder per class"):
+        open_reader(origin_of_path(tmp_path))
+
+
 # --- what is in a picture -----------------------------------------------------------------------------------------
 
 
 def reader_of(folder: Path, image: Image.Image, name: str, **settings: Any) -> Any:
     (folder / "a").mkdir()
     image.save(folder / "a" / name, **settings)
-    return open_reader(Origin(reader="pictures", path=str(folder), picture=Picture(grey=True)))
+    return open_reader(Origin(reader="pictures", path=str(folder), picture=PictureShape(grey=True)))
 
 
 def test_pictures_of_16_bits_are_scaled(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minga.data.readers.base import Picture, Reader
-from minga.data.readers.rows import TABLE_ENDINGS
-from minga.data.readers.tables import TableChoice
+from minga.data.formats.base import PictureShape, Reader
+from minga.data.formats.rows import TABLE_ENDINGS
+from minga.data.formats.tables import TableChoice
+from minga.data.packed import lies_here
 from minga.data.sources import KnownDataset
 from minga.errors import DataError
 
@@ -28,7 +29,7 @@ class Origin:
     path: str
     """A folder or a file."""
 
-    picture: Picture = field(default_factory=Picture)
+    picture: PictureShape = field(default_factory=PictureShape)
     table: TableChoice = field(default_factory=TableChoice)
 
     context: int = 64
@@ -44,10 +45,9 @@ def origin_of_known(dataset: KnownDataset, data: Path) -> Origin:
     path = folder
     if dataset.reader == "text":
         path = folder / dataset.files[0].name
-        path = path if path.is_file() else path.with_name(f"{path.name}.gz")
     elif dataset.reader == "pictures" and dataset.archives:
         path = folder / (dataset.archives[0].into or "")
-    if not path.exists():
+    if not path.is_dir() and lies_here(path) is None:
         raise DataError(f"{dataset.name} is not in {data}; fetch it: minga data fetch {dataset.name} --data {data}")
     return Origin(reader=dataset.reader, path=str(path), class_folders=dataset.class_folders, classes=dataset.classes)
 
@@ -73,22 +73,22 @@ def open_reader(origin: Origin) -> Reader:
     """The reader for it; `DataError` where there is nothing to read."""
     path = Path(origin.path)
     if origin.reader == "pictures":
-        from minga.data.readers.pictures import PictureFolder
+        from minga.data.formats.pictures import PictureReader
 
-        return PictureFolder(path, origin.picture, origin.class_folders)
+        return PictureReader(path, origin.picture, origin.class_folders)
     if origin.reader == "table":
-        from minga.data.readers.tables import TableReader
+        from minga.data.formats.tables import TableReader
 
         return TableReader(path, origin.table)
     if origin.reader == "text":
-        from minga.data.readers.texts import TextReader
+        from minga.data.formats.text import TextReader
 
         return TextReader(path, origin.context)
     if origin.reader == "captions":
-        from minga.data.readers.captions import CaptionReader
+        from minga.data.formats.captions import CaptionReader
 
         return CaptionReader(path)
-    from minga.data.readers.arrays import open_cifar10, open_idx
+    from minga.data.formats.arrays import open_cifar10, open_idx
 
     opener = {"idx": open_idx, "cifar10": open_cifar10}[origin.reader]
     return opener(path, origin.classes, origin.picture)

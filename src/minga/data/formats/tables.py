@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.readers.base import BadSample, Reader, Sample
-from minga.data.readers.rows import Rows, open_rows
+from minga.data.formats.base import BadSample, Reader, Sample
+from minga.data.formats.rows import Rows, open_rows
 from minga.errors import DataError, unknown
 
 __all__ = ["TableChoice", "TableReader"]
@@ -60,7 +60,7 @@ class TableChoice:
 
 
 @dataclass
-class _Column:
+class _ColumnFacts:
     """What was found in a column."""
 
     whole: bool = True
@@ -129,7 +129,7 @@ class TableReader(Reader):
         chosen = [name for name in (choice.columns or names) if name != target]
         if not chosen:
             raise DataError(f"{path} has no column besides {target!r} to tell it from")
-        found = [_Column() for _ in names]
+        found = [_ColumnFacts() for _ in names]
         # What a split needs to know of each row, in four bytes: the number of its target among those that occur.
         targets, seen = array("i"), {"": -1}
         for row in self._rows:
@@ -145,12 +145,14 @@ class TableReader(Reader):
         if not self._count:
             raise DataError(f"{path} has no rows")
         self._missing = choice.missing
-        self._places = [_Place.of(names[i], i, found[i], choice) for i in map(names.index, chosen)]
+        self._encoders = [_ColumnEncoder.of(names[i], i, found[i], choice) for i in map(names.index, chosen)]
         self._set_target(target, found[self._target], np.array(targets, dtype=np.int64), list(seen)[1:], choice.task)
-        width = [name for place in self._places for name in place.names]
+        width = [name for encoder in self._encoders for name in encoder.names]
         self.facts = {"columns": width, "target": target, "task": "classes" if self.classes else "numbers"}
 
-    def _set_target(self, name: str, column: _Column, targets: NDArray[np.int64], words: list[str], task: str) -> None:
+    def _set_target(
+        self, name: str, column: _ColumnFacts, targets: NDArray[np.int64], words: list[str], task: str
+    ) -> None:
         few = column.values is not None and len(column.values) <= _MOST_CLASSES
         if task == "numbers" or (task == "auto" and column.numeric and not (column.whole and few)):
             if not column.numeric:
@@ -172,16 +174,16 @@ class TableReader(Reader):
         """The means that empty fields get."""
         if self._missing != "mean":
             return
-        columns = {place.index: _Column() for place in self._places if place.words is None}
+        columns = {encoder.index: _ColumnFacts() for encoder in self._encoders if encoder.words is None}
         chosen = np.zeros(self._count, dtype=bool)
         chosen[training] = True
         for row, wanted in zip(self._rows, chosen, strict=False):
             if wanted and len(row) == len(self._rows.columns):
                 for index, column in columns.items():
                     column.see(row[index])
-        self._places = [
-            replace(place, mean=columns[place.index].mean) if place.index in columns else place
-            for place in self._places
+        self._encoders = [
+            replace(encoder, mean=columns[encoder.index].mean) if encoder.index in columns else encoder
+            for encoder in self._encoders
         ]
 
     def __len__(self) -> int:
@@ -213,7 +215,7 @@ class TableReader(Reader):
     def _sample(self, number: int, row: Sequence[Any]) -> Sample:
         if len(row) != len(self._rows.columns):
             raise BadSample(f"it has {len(row)} fields instead of {len(self._rows.columns)}")
-        inputs = np.concatenate([place.read(row[place.index], self._missing) for place in self._places])
+        inputs = np.concatenate([encoder.read(row[encoder.index], self._missing) for encoder in self._encoders])
         if self.labels is not None:
             if self.labels[number] < 0:
                 word = _word(row[self._target])
@@ -226,7 +228,7 @@ class TableReader(Reader):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ColumnEncoder:
     """What one column becomes."""
 
     name: str
@@ -236,7 +238,7 @@ class _Place:
     mean: float
 
     @classmethod
-    def of(cls, name: str, index: int, column: _Column, choice: TableChoice) -> _Place:
+    def of(cls, name: str, index: int, column: _ColumnFacts, choice: TableChoice) -> _ColumnEncoder:
         if column.numeric and name not in choice.words:
             return cls(name, index, None, column.mean)
         if name not in choice.words:

@@ -1,6 +1,6 @@
 """Words as numbers: those that a network may say, and those that only people have said.
 
-vocabulary = Vocabulary.of(training_captions, others=test_captions)
+vocabulary = Vocabulary.of(training_captions, others=test_captions, at_least=5)
 vocabulary.encode("A dog runs .")          # [START, 4, 17, 9, END]
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["END", "START", "UNKNOWN", "Vocabulary", "padded", "words_of"]
 
@@ -72,11 +72,11 @@ class Vocabulary:
         return {word: number for number, word in enumerate(self.words)}
 
 
-def padded(sentences: Sequence[Sequence[int]], length: int | None = None) -> Tensor:
+def padded(sentences: Sequence[Sequence[int]], length: int | None = None) -> NDArray[np.int64]:
     """Sentences x words, filled up with END; what is longer than `length` loses its last words."""
     longest = max(map(len, sentences), default=0) if length is None else length
-    numbers = torch.full((len(sentences), longest), END, dtype=torch.int64)
+    numbers = np.full((len(sentences), longest), END, dtype=np.int64)
     for row, sentence in zip(numbers, sentences, strict=True):
         cut = sentence[:longest]
-        row[: len(cut)] = torch.tensor(cut, dtype=torch.int64)
+        row[: len(cut)] = cut
     return numbers

@@ -1,27 +1,47 @@
-"""A text as pieces of so many characters, each with the characters that follow: for language models."""
+"""A text as pieces of so many characters, each with the characters that follow: for language models.
+
+numbers, characters = as_numbers(plain_text(path))              # each character that occurs has a number
+inputs, targets = pieces(numbers, context=64)                   # for each character the one that follows it
+"""
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.readers.base import BadSample, Reader, Sample
+from minga.data.formats.base import BadSample, Reader, Sample
+from minga.data.packed import DAMAGE, open_plain
 from minga.errors import DataError
 
-__all__ = ["TextReader"]
+__all__ = ["TextReader", "as_numbers", "pieces"]
 
 _BLOCK = 1 << 20
 _MOST_CHARACTERS = 1 << 16
 
 
+def as_numbers(text: str) -> tuple[NDArray[np.int64], list[str]]:
+    """The text as numbers, and the characters that they stand for: all that occur, in the order of Unicode."""
+    characters = sorted(set(text))
+    number_of = {character: number for number, character in enumerate(characters)}
+    return np.array([number_of[character] for character in text], dtype=np.int64), characters
+
+
+def pieces(numbers: NDArray[np.int64], context: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Inputs of `context` characters one after another, and for each of these characters the one that follows it.
+
+    What is left at the end and would not fill a piece is left out.
+    """
+    count = max(0, len(numbers) - 1) // context
+    stop = count * context
+    return numbers[:stop].reshape(count, context), numbers[1 : stop + 1].reshape(count, context)
+
+
 class TextReader(Reader):
-    """Pieces of a text in UTF-8, plain or `.gz`; the characters that occur are counted before."""
+    """Pieces of a text in UTF-8 that need not fit into memory; the characters that occur are counted before."""
 
     any_order = False
     in_order = True
@@ -77,10 +97,9 @@ class TextReader(Reader):
 
     def _blocks(self) -> Iterator[str]:
         try:
-            with gzip.open(self._path, "rb") if self._path.suffix.lower() == ".gz" else self._path.open("rb") as raw:
-                with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
-                    while block := text.read(_BLOCK):
-                        yield block
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            with open_plain(self._path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
+                while block := text.read(_BLOCK):
+                    yield block
+        except (*DAMAGE, UnicodeDecodeError) as error:
             remedy = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
             raise DataError(f"{self._path} can't be read as text in UTF-8 ({error}){remedy}") from None

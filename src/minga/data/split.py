@@ -1,27 +1,29 @@
 """Which sample goes to which part, and to which place in it: every class divided alike, by a fixed seed.
 
-    plan = divide(labels, count=9000, fractions=(0.85, 0.02, 0.13), seed=0)
-    plan.part[17], plan.position[17]                        # 0 (train), 4711
+    split = divide(labels, count=9000, fractions=(0.85, 0.02, 0.13), seed=0)
+    split.part[17], split.position[17]                      # 0 (train), 4711
 
-Samples lie in a part in shuffled order, so that neighbours on disk are of all classes.
+Samples lie in a part in shuffled order, so that neighbours on disk are of all classes. Published results depend on
+which samples a seed puts where, so the two rules by which samples are drawn stay as they are: `divide` for prepared
+sets, `drawn_by_class` for workloads that train on folders of pictures as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.readers.base import PARTS
+from minga.data.formats.base import PARTS
 from minga.errors import DataError
 
-__all__ = ["Plan", "divide", "parse_fractions"]
+__all__ = ["Split", "divide", "drawn_by_class", "parse_fractions"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Split:
     """For each sample, by its number in the original."""
 
     part: NDArray[np.int8]
@@ -46,7 +48,7 @@ def parse_fractions(text: str) -> tuple[float, float, float]:
         len(numbers) not in (2, 3)
         or min(numbers) < 0
         or not numbers[0]
-        or not abs(total - (1 if total < 2 else 100)) <= 1e-6  # also where one is no number
+        or not abs(total - (1 if total < 2 else 100)) <= 1e-6  # also where one is NaN
     ):
         raise DataError(f"--split {text!r} should be two or three parts that add up to 100 (or 1), such as 85,2,13")
     train, *others = (number / total for number in numbers)
@@ -61,7 +63,7 @@ def divide(
     given: NDArray[np.int8] | None,
     seed: int,
     in_order: bool = False,
-) -> Plan:
+) -> Split:
     """`fractions` of each class, or the parts that are `given` where there are no fractions."""
     random = np.random.default_rng(seed)
     if fractions is None:
@@ -70,17 +72,44 @@ def divide(
     elif in_order:
         part = np.repeat(np.arange(len(PARTS), dtype=np.int8), _shares(count, fractions))
     else:
-        part = np.empty(count, dtype=np.int8)
         owed = np.zeros(len(PARTS))
-        for label in [None] if labels is None else np.unique(labels):
-            members = np.arange(count) if label is None else np.flatnonzero(labels == label)
-            shuffled = random.permutation(members)
-            part[shuffled] = np.repeat(np.arange(len(PARTS), dtype=np.int8), _shares(len(members), fractions, owed))
+        all_alike = np.zeros(count, dtype=np.int64) if labels is None else labels
+        part = _drawn(all_alike, random.permutation, lambda samples: _shares(samples, fractions, owed))
     position = np.full(count, -1, dtype=np.int64)
     for number in range(len(PARTS)):
         members = np.flatnonzero(part == number)
         position[members] = np.arange(len(members)) if in_order else random.permutation(len(members))
-    return Plan(part, position)
+    return Split(part, position)
+
+
+def drawn_by_class(labels: NDArray[np.int64], fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
+    """The part of each sample, as the splits of the theses' benchmarks are drawn.
+
+    Shares are rounded, and the last part takes the rest.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def shares(samples: int) -> NDArray[np.int64]:
+        rounded = [round(share * samples) for share in fractions[:-1]]
+        return np.array([*rounded, samples - sum(rounded)])
+
+    return _drawn(labels, lambda members: members[torch.randperm(len(members), generator=generator).numpy()], shares)
+
+
+def _drawn(
+    labels: NDArray[np.int64],
+    shuffled: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    shares: Callable[[int], NDArray[np.int64]],
+) -> NDArray[np.int8]:
+    """Class by class, the members of each shuffled and cut into shares."""
+    part = np.empty(len(labels), dtype=np.int8)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        sizes = shares(len(members))
+        part[shuffled(members)] = np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
+    return part
 
 
 def _shares(count: int, fractions: Sequence[float], owed: NDArray[np.float64] | None = None) -> NDArray[np.int64]:

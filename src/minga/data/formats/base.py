@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PARTS", "BadSample", "Picture", "Reader", "Sample"]
+__all__ = ["PARTS", "BadSample", "PictureShape", "Reader", "Sample", "kept_form"]
 
 PARTS = ("train", "validation", "test")
 
@@ -27,7 +27,7 @@ class BadSample(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class PictureShape:
     """How pictures are shaped while they are read."""
 
     width: int | None = None
@@ -80,6 +80,14 @@ class Reader(ABC):
         """What people call this sample."""
         return f"sample {index}"
 
+    def where(self, index: int) -> str:
+        """The same for those who look for it on their disk."""
+        return self.name_of(index)
+
+    def part(self, name: str) -> NDArray[np.int64]:
+        """The samples that those who made the data set have put into a part; none where they say nothing of parts."""
+        return np.flatnonzero([] if self.given_parts is None else self.given_parts == PARTS.index(name))
+
     def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
         """These samples, one after the other."""
         for index in indices:
@@ -87,3 +95,11 @@ class Reader(ABC):
                 yield self.read(index)
             except BadSample as bad:
                 yield bad
+
+
+def kept_form(name: str, values: NDArray[np.generic], dtype: str, scale: float) -> NDArray[np.generic]:
+    """A field of a sample in another type: whole numbers of inputs that become fractions are scaled."""
+    if name == "inputs" and np.issubdtype(values.dtype, np.integer) and dtype.startswith("float"):
+        return (values.astype(np.float32) * np.float32(scale)).astype(dtype)
+    with np.errstate(over="ignore"):  # whoever uses it looks
+        return np.asarray(values).astype(dtype)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from minga.data.packed import DAMAGE, open_plain
 from minga.errors import DataError
 
 __all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
@@ -75,14 +74,12 @@ class _CsvRows:
         return ([_with_point(cell) for cell in row] for row in rows)
 
     def _lines(self) -> Iterator[list[str]]:
-        packed = self._path.suffix.lower() == ".gz"
         try:
-            with gzip.open(self._path, "rb") if packed else self._path.open("rb") as raw:
-                with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
-                    yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
+            with open_plain(self._path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+                yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
         except UnicodeDecodeError as error:
             raise DataError(f"{self._path} is not in UTF-8 ({error}); save it as UTF-8") from None
-        except (OSError, EOFError, zlib.error, csv.Error) as error:
+        except (*DAMAGE, csv.Error) as error:
             raise DataError(f"{self._path} can't be read ({error})") from None
 
 

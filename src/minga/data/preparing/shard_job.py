@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minga.base.process_pool import Pool
+from minga.data.formats import Origin, open_reader
+from minga.data.formats.base import BadSample, Reader, Sample, kept_form
 from minga.data.prepared.shard_file import Field
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
-from minga.data.preparing.statistics import Moments
-from minga.data.readers import Origin, open_reader
-from minga.data.readers.base import BadSample, Reader, Sample
+from minga.data.preparing.statistics import MeanAndDeviation
 from minga.errors import DataError, RunError
 
-__all__ = ["Done", "Labour", "Task", "do_all", "kept_form", "outline_of"]
+__all__ = ["Chunk", "ChunkOutcome", "ShardJob", "do_all", "outline_of"]
 
 _TRAIN = 0
 
 
 @dataclass(frozen=True)
-class Task:
+class Chunk:
     """Samples by their number in the original, and where they go."""
 
     indices: NDArray[np.int64]
@@ -40,18 +40,18 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of a task."""
+class ChunkOutcome:
+    """What became of a chunk."""
 
     samples: int
-    moments: Moments | None
+    moments: MeanAndDeviation | None
     """Of the training inputs."""
     bad: list[tuple[int, str, str]] = field(default_factory=list)
     """Number, name and what is wrong."""
 
 
 @dataclass(frozen=True)
-class Labour:
+class ShardJob:
     """What is to be done with every sample."""
 
     places: ShardPlaces
@@ -62,11 +62,13 @@ class Labour:
     outline: str
     """Of the whole data set, as it was when samples were given their places; see `outline_of`."""
 
-    def do(self, reader: Reader, samples: Iterator[Sample | BadSample], task: Task, writer: ShardWriter) -> Done:
+    def do(
+        self, reader: Reader, samples: Iterator[Sample | BadSample], chunk: Chunk, writer: ShardWriter
+    ) -> ChunkOutcome:
         bad: list[tuple[int, str, str]] = []
         trained: list[NDArray[np.generic]] = []
         wanted = self.places.fields
-        for index, part, position in zip(task.indices.tolist(), task.parts, task.positions.tolist(), strict=True):
+        for index, part, position in zip(chunk.indices.tolist(), chunk.parts, chunk.positions.tolist(), strict=True):
             sample = next(samples, None) or BadSample("it is not there any more")
             problem = str(sample) if isinstance(sample, BadSample) else _problem(sample, wanted)
             if problem is not None:
@@ -82,16 +84,8 @@ class Labour:
             if self.moments and part == _TRAIN:
                 trained.append(kept["inputs"])
         whole_numbers = wanted["inputs"].dtype == "uint8"
-        moments = Moments.of(trained, self.scale if whole_numbers else 1.0)
-        return Done(len(task.indices), moments, bad)
-
-
-def kept_form(name: str, values: NDArray[np.generic], dtype: str, scale: float) -> NDArray[np.generic]:
-    """As it is kept: whole numbers of inputs that become fractions are scaled."""
-    if name == "inputs" and np.issubdtype(values.dtype, np.integer) and dtype.startswith("float"):
-        return (values.astype(np.float32) * np.float32(scale)).astype(dtype)
-    with np.errstate(over="ignore"):  # whoever writes it looks
-        return np.asarray(values).astype(dtype)
+        moments = MeanAndDeviation.of(trained, self.scale if whole_numbers else 1.0)
+        return ChunkOutcome(len(chunk.indices), moments, bad)
 
 
 def outline_of(reader: Reader) -> str:
@@ -101,31 +95,31 @@ def outline_of(reader: Reader) -> str:
 
 
 def do_all(
-    labour: Labour,
+    job: ShardJob,
     origin: Origin,
     reader: Reader,
-    tasks: Sequence[Task],
+    chunks: Sequence[Chunk],
     *,
     jobs: int,
     advance: Callable[[int], None] = lambda done: None,
-) -> Iterator[Done]:
-    """What became of each task, in their order."""
+) -> Iterator[ChunkOutcome]:
+    """What became of each chunk, in their order."""
     if jobs == 1:
-        writer = ShardWriter(labour.places)
-        every = np.concatenate([task.indices for task in tasks]) if tasks else np.empty(0, dtype=np.int64)
+        writer = ShardWriter(job.places)
+        every = np.concatenate([chunk.indices for chunk in chunks]) if chunks else np.empty(0, dtype=np.int64)
         samples = reader.samples(every.tolist())
-        for task in tasks:
-            done = labour.do(reader, samples, task, writer)
+        for chunk in chunks:
+            done = job.do(reader, samples, chunk, writer)
             advance(done.samples)
             yield done
         writer.close()
         return
-    with Pool(jobs, _begin, (origin, labour)) as pool:
-        ahead: list[Future[Done]] = []
-        waiting = iter(tasks)
+    with Pool(jobs, _begin, (origin, job)) as pool:
+        ahead: list[Future[ChunkOutcome]] = []
+        waiting = iter(chunks)
         try:
             while True:
-                ahead += [pool.submit(_do, task) for task in itertools.islice(waiting, 3 * jobs - len(ahead))]
+                ahead += [pool.submit(_do, chunk) for chunk in itertools.islice(waiting, 3 * jobs - len(ahead))]
                 if not ahead:
                     return
                 done = ahead.pop(0).result()
@@ -144,7 +138,7 @@ def _problem(sample: Sample, wanted: Mapping[str, Field]) -> str | None:
         if values.shape != field_.shape:
             return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field_.shape))}"
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            return f"its {name} have values that are no numbers"
+            return f"its {name} have NaN or infinite values"
     return None
 
 
@@ -152,17 +146,17 @@ _here: dict[str, object] = {}
 """In a process of its own: what it was begun with."""
 
 
-def _begin(origin: Origin, labour: Labour) -> None:
+def _begin(origin: Origin, job: ShardJob) -> None:
     reader = open_reader(origin)
-    _here.update(reader=reader, labour=labour, writer=ShardWriter(labour.places), outline=outline_of(reader))
+    _here.update(reader=reader, job=job, writer=ShardWriter(job.places), outline=outline_of(reader))
 
 
-def _do(task: Task) -> Done:
-    reader, labour, writer = _here["reader"], _here["labour"], _here["writer"]
-    assert isinstance(reader, Reader) and isinstance(labour, Labour) and isinstance(writer, ShardWriter)
-    if _here["outline"] != labour.outline:
+def _do(chunk: Chunk) -> ChunkOutcome:
+    reader, job, writer = _here["reader"], _here["job"], _here["writer"]
+    assert isinstance(reader, Reader) and isinstance(job, ShardJob) and isinstance(writer, ShardWriter)
+    if _here["outline"] != job.outline:
         raise DataError(
             f"there are {len(reader):,} samples of {len(reader.classes):,} classes now, and they are not those from "
             "before: somebody changes the data set; prepare it again when nobody does"
         )
-    return labour.do(reader, reader.samples(task.indices.tolist()), task, writer)
+    return job.do(reader, reader.samples(chunk.indices.tolist()), chunk, writer)

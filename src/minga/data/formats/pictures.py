@@ -5,21 +5,17 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from minga.data.readers.base import BadSample, Picture, Reader, Sample
-from minga.data.readers.shaping import pillow, shape_image, upright
+from minga.data.formats.base import BadSample, PictureShape, Reader, Sample
+from minga.data.formats.shaping import open_picture, shape_image
 from minga.errors import DataError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-__all__ = ["PICTURE_ENDINGS", "PictureFolder", "class_names", "look_around"]
+__all__ = ["PICTURE_ENDINGS", "PictureReader", "class_names"]
 
 PICTURE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 _LEFT_BEHIND = {"__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
@@ -27,22 +23,22 @@ _PART_NAMES = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1,
 _LOOKED_AT = 20
 
 
-class PictureFolder(Reader):
-    """Pictures in folders that are classes. They are opened one at a time, when they are asked for."""
+class PictureReader(Reader):
+    """Pictures in folders that are classes, opened one at a time, when they are asked for."""
 
     scale = 1 / 255
     costly = True
 
-    def __init__(self, folder: Path, picture: Picture, class_folders: str = "*") -> None:
+    def __init__(self, folder: Path, picture: PictureShape, class_folders: str = "*") -> None:
         """`class_folders`: what folders of pictures are called, `*` standing for the class; others are passed over."""
         if not folder.is_dir():
-            raise DataError(f"there is no folder {folder}")
+            raise DataError(f"there is no folder {folder}; give one with a folder of pictures for each class")
         self._folder = folder
-        self._paths, names, parts = look_around(folder, class_folders)
+        self._paths, names, parts = _look_around(folder, class_folders)
         if not self._paths:
             raise DataError(
-                f"{folder} has no pictures in folders named {class_folders!r}: put them into a folder per class "
-                f"(known endings: {', '.join(sorted(PICTURE_ENDINGS))})"
+                f"{folder} has no pictures in folders named {class_folders!r}: put them into a folder per class, "
+                f"such as DIR/cod/1.png and DIR/trout/2.jpg (known endings: {', '.join(sorted(PICTURE_ENDINGS))})"
             )
         self.classes = sorted(set(names))
         number = {name: index for index, name in enumerate(self.classes)}
@@ -57,9 +53,12 @@ class PictureFolder(Reader):
     def name_of(self, index: int) -> str:
         return self._paths[index].relative_to(self._folder).as_posix()
 
+    def where(self, index: int) -> str:
+        return str(self._paths[index])
+
     def read(self, index: int) -> Sample:
         assert self.labels is not None
-        image = _open(self._paths[index])
+        image = open_picture(self._paths[index])
         if self._same_size is not None and image.size != self._same_size:
             found, wanted = (f"{width}x{height}" for width, height in (image.size, self._same_size))
             raise BadSample(f"it is {found} instead of {wanted}; give --resize {wanted}")
@@ -70,7 +69,7 @@ class PictureFolder(Reader):
         sizes: set[tuple[int, int]] = set()
         for path in self._paths[:: max(1, len(self._paths) // _LOOKED_AT)]:
             try:
-                sizes.add(_open(path).size)
+                sizes.add(open_picture(path).size)
             except BadSample:
                 continue
         if len(sizes) != 1:
@@ -81,24 +80,23 @@ class PictureFolder(Reader):
 
 def class_names(folder: Path, class_folders: str = "*") -> set[str]:
     """The classes that there are pictures of; none where the folder is no such one."""
-    return set(look_around(folder, class_folders)[1])
+    return set(_look_around(folder, class_folders)[1])
 
 
-def look_around(folder: Path, pattern: str = "*") -> tuple[list[Path], list[str], list[int] | None]:
+def _look_around(folder: Path, pattern: str) -> tuple[list[Path], list[str], list[int] | None]:
     """Paths of pictures, their classes, and their parts where folders say them."""
     folder, inner = _unwrapped(folder)
     given = _are_parts(folder, inner)
-    paths: list[Path] = []
-    names: list[str] = []
-    parts: list[int] = []
+    found: list[tuple[str, Path, int]] = []
     for top in inner if given else [folder]:
         for path in _pictures(top):
             name = _class_of(path.relative_to(top), pattern)
             if name is not None and path.is_file():
-                paths.append(path)
-                names.append(name)
-                parts.append(_PART_NAMES[top.name.lower()] if given else 0)
-    return paths, names, parts if given else None
+                found.append((name, path, _PART_NAMES[top.name.lower()] if given else 0))
+    # By class, then by path: splits are drawn by places, and must be the same wherever the files were copied to.
+    found.sort()
+    parts = [part for *_, part in found] if given else None
+    return [path for _, path, _ in found], [name for name, *_ in found], parts
 
 
 def _are_parts(folder: Path, inner: list[Path]) -> bool:
@@ -164,14 +162,3 @@ def _class_of(path: Path, pattern: str) -> str | None:
         return None
     before, _, after = pattern.partition("*")
     return re.sub(f"^{re.escape(before)}|{re.escape(after)}$", "", path.parent.name)
-
-
-def _open(path: Path) -> Image:
-    library = pillow()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of a picture that is suspiciously large, or whose notes are damaged
-            with library.open(path) as image:
-                return upright(image)
-    except (OSError, SyntaxError, ValueError, Warning, library.DecompressionBombError, EOFError) as error:
-        raise BadSample(f"it can't be read: {error}") from None
