@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from minga.data import checksums
 from minga.data.formats import origin_of_path
-from minga.data.prepared import manifest as manifest_module
 from minga.data.prepared.manifest import PreparedManifest, verify_prepared
 from minga.data.preparing.folder import check_free
 from minga.data.preparing.prepare import prepare
@@ -107,6 +107,6 @@ def test_a_shard_that_cannot_be_read_is_a_finding(table: Path, tmp_path: Path, m
         raise OSError(5, "Input/output error")
 
     make(table, tmp_path / "out")
-    monkeypatch.setattr(manifest_module, "digest_of", refuse)
+    monkeypatch.setattr(checksums, "digest_of", refuse)
     found = {each.name: each.problem for each in verify_prepared(tmp_path / "out") if each.wrong}
     assert found["train-00000.safetensors"] == "it can't be read: Input/output error"

@@ -301,7 +301,7 @@ def listening(port: int) -> Iterator[str]:
 
 # Labels for people, and certificates, which have dates and are made by hand.
 DATED = {
-    "data/fetching/record.py",
+    "data/fetching/verify.py",
     "data/preparing/prepare.py",
     "membership/certificates.py",
     "checkpoints/writer.py",

@@ -17,7 +17,7 @@ from minga.cli.prepare import prepare
 from minga.errors import DataError
 
 if TYPE_CHECKING:
-    from minga.data.fetching.verify import FileCheck
+    from minga.data.checksums import FileCheck
     from minga.data.sources import KnownDataset
 
 __all__ = ["register"]
@@ -147,26 +147,26 @@ def verify(
 
     if is_prepared(Path(name)):
         checked = verify_prepared(Path(name), progress=bars(quiet=as_json))
-        _tell_findings(name, checked, "minga data prepare ... --replace", as_json=as_json)
+        _print_checks(name, checked, "minga data prepare ... --replace", as_json=as_json)
         return
     dataset, place = known_dataset(name), data_directory(data)
-    findings = examine(dataset, place, progress=bars(quiet=as_json))
+    checks = examine(dataset, place, progress=bars(quiet=as_json))
     where = f" --data {shlex.quote(str(data))}" if data is not None else ""
-    _tell_findings(name, findings, f"minga data fetch {dataset.name}{where}", as_json=as_json)
+    _print_checks(name, checks, f"minga data fetch {dataset.name}{where}", as_json=as_json)
 
 
-def _tell_findings(name: str, findings: list[FileCheck], remedy: str, *, as_json: bool) -> None:
-    wrong = [each for each in findings if each.wrong]
+def _print_checks(name: str, checks: list[FileCheck], remedy: str, *, as_json: bool) -> None:
+    wrong = [each for each in checks if each.wrong]
     if as_json:
-        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in findings]
+        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in checks]
         print(json.dumps({"name": name, "whole": not wrong, "findings": listed}))
     else:
         console = Console(highlight=False)
-        for each in findings:
+        for each in checks:
             color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
             problem = f": {escape(each.problem)}" if each.problem else ""
             console.print(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}", soft_wrap=True)
-        unchecked = any(each.state == "unchecked" for each in findings)
+        unchecked = any(each.state == "unchecked" for each in checks)
         right = f"nothing wrong was found, but not all of {name} could be checked" if unchecked else f"{name} is whole"
         console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else right, soft_wrap=True)
     if wrong:

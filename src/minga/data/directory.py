@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from minga.data.packed import lies_here
 from minga.data.sources import known_datasets
 from minga.errors import DataError
 
-__all__ = ["data_directory", "dataset_directory", "lies_here"]
+__all__ = ["data_directory", "dataset_directory"]
 
 
 def data_directory(given: Path | None) -> Path:
@@ -45,14 +46,6 @@ def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path
         f"{directory} lacks {', '.join(missing)} (plain or .gz). {fetch}Put the data set's original files there, "
         "or give another directory with --data DIR or MINGA_DATA"
     )
-
-
-def lies_here(path: Path) -> Path | None:
-    """The file itself, or the same with `.gz` behind it; None if neither is there."""
-    for candidate in (path, path.with_name(f"{path.name}.gz")):
-        if candidate.is_file():
-            return candidate
-    return None
 
 
 def _how_to_fetch(folder: str, data: Path | None) -> str:

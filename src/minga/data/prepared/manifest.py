@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from minga.data.fetching.digests import digest_of, mismatch
-from minga.data.fetching.verify import FileCheck
+from pydantic import ConfigDict, TypeAdapter
+
+from minga.data.checksums import FileCheck
 from minga.data.prepared.shard_file import Field, ShardLayout
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
@@ -78,6 +79,8 @@ class Shuffle:
 class PreparedManifest:
     """A prepared set."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     name: str
     fields: Mapping[str, Field]
     parts: Mapping[str, PreparedPart]
@@ -111,19 +114,7 @@ class PreparedManifest:
             if table["format"] != FORMAT:
                 raise DataError(f"{path} has format {table['format']!r}; this version of minga reads {FORMAT}")
             del table["format"]
-            table["fields"] = {
-                name: Field(each["dtype"], tuple(each["shape"])) for name, each in table["fields"].items()
-            }
-            table["parts"] = {
-                name: PreparedPart(**{**part, "shards": tuple(ShardFile(**shard) for shard in part["shards"])})
-                for name, part in table["parts"].items()
-            }
-            table["classes"] = tuple(table["classes"])
-            if (found := table["normalisation"]) is not None:
-                table["normalisation"] = Normalisation(**{name: tuple(values) for name, values in found.items()})
-            if (found := table["shuffle"]) is not None:
-                table["shuffle"] = Shuffle(**found)
-            manifest = cls(**table)
+            manifest = TypeAdapter(cls).validate_python(table)
         except FileNotFoundError:
             raise DataError(f"{folder} is no prepared set: it has no {MANIFEST}; see minga data prepare") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -152,21 +143,9 @@ def verify_prepared(folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) ->
         manifest = PreparedManifest.load(folder)
     except DataError as error:
         return [FileCheck(MANIFEST, "damaged", str(error))]
-    findings = [FileCheck(MANIFEST, "whole")]
+    checks = [FileCheck(MANIFEST, "whole")]
     shards = [shard for part in manifest.parts.values() for shard in part.shards]
     with progress.task(f"verifying {folder.name}", total=sum(each.bytes for each in shards), unit="bytes") as advance:
         for shard in shards:
-            path = folder / shard.file
-            if not path.is_file():
-                findings.append(FileCheck(shard.file, "missing"))
-                continue
-            try:
-                size, digest = digest_of(path, advance=advance)
-            except OSError as error:
-                findings.append(FileCheck(shard.file, "damaged", f"it can't be read: {error.strerror}"))
-                continue
-            problem = mismatch("sha256", digest, shard.sha256)
-            if size != shard.bytes:
-                problem = f"it has {size:,} bytes instead of {shard.bytes:,}"
-            findings.append(FileCheck(shard.file, "whole" if problem is None else "damaged", problem))
-    return findings
+            checks.append(FileCheck.of(shard.file, folder / shard.file, shard.bytes, shard.sha256, advance))
+    return checks

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.fetching.digests import digest_of
+from minga.data.checksums import digest_of
 from minga.data.formats import Origin, open_reader
 from minga.data.formats.base import PARTS, BadSample, Reader
 from minga.data.prepared.manifest import (
