@@ -264,7 +264,7 @@ def test_words_for_no_number_do_not_make_a_column_one_of_words(tmp_path: Path) -
     (tmp_path / "x.csv").write_text("a,b,y\n" + rows)
     made = prepare(origin_of_path(tmp_path / "x.csv"), tmp_path / "out", Recipe())
     assert made.facts["columns"] == ["a", "b=none", "b=some"] and made.skipped == 1
-    assert "'NA', no number" in (tmp_path / "out" / "skipped.jsonl").read_text()
+    assert "'NA', not a number" in (tmp_path / "out" / "skipped.jsonl").read_text()
 
 
 def test_characters_are_not_normalised(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
-from minga.cli.prepare import prepare
+from minga.cli.prepare import DataPathOption, prepare
 from minga.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from minga.data.sources import KnownDataset
 
 __all__ = ["register"]
-
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
-]
 
 
 def register(application: typer.Typer) -> None:
@@ -37,7 +32,7 @@ def register(application: typer.Typer) -> None:
     application.add_typer(group, name="data")
 
 
-def list_datasets(data: DataOption = None, as_json: JsonOption = False) -> None:
+def list_datasets(data: DataPathOption = None, as_json: JsonOption = False) -> None:
     """List the data sets that Minga knows: what they are, whose, whether they are here, what trains on them.
 
     Example:
@@ -80,7 +75,7 @@ def fetch(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what training does without, such as photographs behind features.")
     ] = False,
-    data: DataOption = None,
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring a data set here, from where it is published, or from a folder without a network.
@@ -127,8 +122,8 @@ def fetch(
 
 
 def verify(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, as minga data list tells them.")],
-    data: DataOption = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, as minga data list names them.")],
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read all of a data set and compare checksums. Exit code 1 if something is damaged or missing.

@@ -18,7 +18,12 @@ from minga.errors import DataError
 if TYPE_CHECKING:
     from minga.data.prepared.manifest import PreparedManifest
 
-__all__ = ["prepare"]
+__all__ = ["DataPathOption", "prepare"]
+
+DataPathOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
+]
 
 _SHOWN_CLASSES = 30
 _PICTURES = ("pictures", ("pictures", "idx", "cifar10"))
@@ -67,9 +72,9 @@ def prepare(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides the split and the order on disk.")] = 0,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: what is to be told.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: what is predicted.")] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Of a table: what tells it; default: all others.")
+        str | None, typer.Option(metavar="A,B,...", help="Of a table: what it is predicted from; default: all others.")
     ] = None,
     words: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Of a table: numbers that are names, not amounts.")
@@ -82,11 +87,8 @@ def prepare(
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per core.")] = None,
     shard: Annotated[int, typer.Option("--shard-megabytes", min=1, help="About how large a file gets.")] = 64,
-    replace: Annotated[bool, typer.Option("--replace", help="Make a prepared set anew that is there already.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
-    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a prepared set that is there already.")] = False,
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prepare a data set for training: resize, split each class alike, count, and write it as shards.

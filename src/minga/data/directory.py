@@ -18,10 +18,10 @@ __all__ = ["data_directory", "dataset_directory"]
 
 def data_directory(given: Path | None) -> Path:
     """Where data sets are fetched to and looked for: what is given, what MINGA_DATA says, or this user's own."""
-    told = os.environ.get("MINGA_DATA")
+    chosen = os.environ.get("MINGA_DATA")
     if given is not None:
         return given.expanduser()
-    return Path(told).expanduser() if told else _of_this_user()
+    return Path(chosen).expanduser() if chosen else _of_this_user()
 
 
 def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path:
@@ -55,5 +55,5 @@ def _how_to_fetch(folder: str, data: Path | None) -> str:
 
 
 def _of_this_user() -> Path:
-    told = os.environ.get("XDG_DATA_HOME")
-    return (Path(told) if told else Path.home() / ".local" / "share") / "minga" / "data"
+    chosen = os.environ.get("XDG_DATA_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".local" / "share") / "minga" / "data"

@@ -3,9 +3,9 @@
     ahead = ReadAhead(lambda share: fetch(dataset, share.indices, device), batches=4)
     batch = ahead.take(share, order, lambda copy: copy.take(rank, workers, batch))
 
-What comes next is told by a copy of the order, since the order is a function. It is a guess: when ranks form anew, or a
-run goes on from another place, what is asked for is not what was read ahead. Then that is dropped and read directly, so
-positions, checkpoints and changes of membership know nothing of reading ahead.
+What comes next is known from a copy of the order, since the order is a function. It is a guess: when ranks re-form, or
+a run goes on from another place, what is asked for is not what was read ahead. Then that is dropped and read directly,
+so positions, checkpoints and changes of membership know nothing of reading ahead.
 """
 
 from __future__ import annotations

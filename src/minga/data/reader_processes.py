@@ -182,9 +182,9 @@ def _answer(line: socket.socket, dataset: Dataset[Any], indices: Tensor, seed: i
     try:
         tree = _pack(_read(dataset, indices, seed), tensors)
     except Exception as error:
-        told = "" if isinstance(error, DataError) else traceback.format_exc()
+        trace = "" if isinstance(error, DataError) else traceback.format_exc()
         message = str(error) if isinstance(error, DataError) else repr(error)
-        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": told}).encode()
+        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": trace}).encode()
         line.sendall(b"E" + _NUMBER.pack(len(text)) + text)
         return
     with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _in_memory() as file:

@@ -55,7 +55,7 @@ def with_a_slip(rows: int, *, column: int) -> str:
 def test_a_word_among_many_numbers_costs_its_row_alone(tmp_path: Path, missing: str) -> None:
     reader = table(tmp_path / "x.csv", with_a_slip(200, column=0), missing=missing)
     assert reader.facts["columns"] == ["a"]
-    assert problems(reader) == {199: "its 'a' is 'oops', no number"}
+    assert problems(reader) == {199: "its 'a' is 'oops', not a number"}
 
 
 def test_among_few_numbers_words_are_words(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_among_few_numbers_words_are_words(tmp_path: Path) -> None:
 def test_a_word_among_many_targets(tmp_path: Path) -> None:
     reader = table(tmp_path / "x.csv", with_a_slip(200, column=1))
     assert reader.classes == ["0", "1", "2"]
-    assert problems(reader) == {199: "its target is 'oops', no number"}
+    assert problems(reader) == {199: "its target is 'oops', not a number"}
     asked_for = table(tmp_path / "y.csv", with_a_slip(200, column=1), task="classes")
     assert asked_for.classes == ["0", "1", "2", "oops"] and problems(asked_for) == {}
 

@@ -1,4 +1,4 @@
-"""Data sets in their original forms: which reader knows what, as something that other processes can open too.
+"""Data sets in their original formats, one reader for each, which other processes can open too; nothing needs torch.
 
 reader = open_reader(Origin(reader="pictures", path="roses"))
 len(reader), reader.classes, reader.read(0)["inputs"].shape
@@ -6,17 +6,22 @@ len(reader), reader.classes, reader.read(0)["inputs"].shape
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from minga.data.formats.arrays import open_cifar10, open_idx
 from minga.data.formats.base import PictureShape, Reader
+from minga.data.formats.captions import CaptionReader
+from minga.data.formats.pictures import PictureReader
 from minga.data.formats.rows import TABLE_ENDINGS
-from minga.data.formats.tables import TableChoice
+from minga.data.formats.tables import TableChoice, TableReader
+from minga.data.formats.text import TextReader
 from minga.data.packed import lies_here
 from minga.data.sources import KnownDataset
 from minga.errors import DataError
 
-__all__ = ["Origin", "open_reader", "origin_of_known", "origin_of_path"]
+__all__ = ["READERS", "Origin", "open_reader", "origin_of_known", "origin_of_path"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +29,7 @@ class Origin:
     """Where samples come from, and how they are read."""
 
     reader: str
-    """"pictures", "table", "text", "idx", "cifar10", "captions"."""
+    """One of `READERS`."""
 
     path: str
     """A folder or a file."""
@@ -69,26 +74,16 @@ def origin_of_path(path: Path) -> Origin:
     )
 
 
+READERS: dict[str, Callable[[Origin], Reader]] = {
+    "pictures": lambda origin: PictureReader(Path(origin.path), origin.picture, origin.class_folders),
+    "table": lambda origin: TableReader(Path(origin.path), origin.table),
+    "text": lambda origin: TextReader(Path(origin.path), origin.context),
+    "captions": lambda origin: CaptionReader(Path(origin.path)),
+    "idx": lambda origin: open_idx(Path(origin.path), origin.classes, origin.picture),
+    "cifar10": lambda origin: open_cifar10(Path(origin.path), origin.classes, origin.picture),
+}
+
+
 def open_reader(origin: Origin) -> Reader:
     """The reader for it; `DataError` where there is nothing to read."""
-    path = Path(origin.path)
-    if origin.reader == "pictures":
-        from minga.data.formats.pictures import PictureReader
-
-        return PictureReader(path, origin.picture, origin.class_folders)
-    if origin.reader == "table":
-        from minga.data.formats.tables import TableReader
-
-        return TableReader(path, origin.table)
-    if origin.reader == "text":
-        from minga.data.formats.text import TextReader
-
-        return TextReader(path, origin.context)
-    if origin.reader == "captions":
-        from minga.data.formats.captions import CaptionReader
-
-        return CaptionReader(path)
-    from minga.data.formats.arrays import open_cifar10, open_idx
-
-    opener = {"idx": open_idx, "cifar10": open_cifar10}[origin.reader]
-    return opener(path, origin.classes, origin.picture)
+    return READERS[origin.reader](origin)

@@ -17,7 +17,7 @@ __all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 _OTHER_SEPARATORS = ";\t|"
-"""What programs write where the comma is part of numbers, or the ending is not told."""
+"""What programs write where the comma is part of numbers, or the ending does not say it."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 

@@ -1,4 +1,4 @@
-"""Tables, CSV or Parquet: one column is what is to be told, the others tell it.
+"""Tables, CSV or Parquet: one column, the target, is predicted from the others.
 
 Numbers stay numbers; a column of words becomes one number (0 or 1) for each word that occurs in it. What a column is
 like is found in a first pass over the table, so that it need not fit into memory.
@@ -24,7 +24,7 @@ from minga.errors import DataError, unknown
 __all__ = ["TableChoice", "TableReader"]
 
 _MOST_WORDS = 1000
-# How programs write that there is no number. In a column of words they are words: "none" may well be one of its kinds.
+# How programs write a missing number. In a column of words they are words: "none" may well be one of its kinds.
 _NO_NUMBER = {"na", "n/a", "nan", "null", "none", "-", "?", "inf", "-inf", "+inf", "infinity", "-infinity"}
 _MOST_CLASSES = 100
 # 12,500 or 1.234,50: nobody but its author knows what the comma is.
@@ -39,10 +39,10 @@ class TableChoice:
     """What is made of a table."""
 
     target: str | None = None
-    """The column that is to be told; default: the last one."""
+    """The column that is predicted; default: the last one."""
 
     columns: tuple[str, ...] = ()
-    """Those that tell it; default: all others."""
+    """Those that it is predicted from; default: all others."""
 
     words: tuple[str, ...] = ()
     """Columns of numbers that are names rather than amounts, such as postal codes."""
@@ -128,7 +128,7 @@ class TableReader(Reader):
         self._target = names.index(target)
         chosen = [name for name in (choice.columns or names) if name != target]
         if not chosen:
-            raise DataError(f"{path} has no column besides {target!r} to tell it from")
+            raise DataError(f"{path} has no column besides {target!r} to predict it from")
         found = [_ColumnFacts() for _ in names]
         # What a split needs to know of each row, in four bytes: the number of its target among those that occur.
         targets, seen = array("i"), {"": -1}
@@ -219,11 +219,11 @@ class TableReader(Reader):
         if self.labels is not None:
             if self.labels[number] < 0:
                 word = _word(row[self._target])
-                raise BadSample(f"its target is {f'{word!r}, no number' if word else 'empty'}")
+                raise BadSample(f"its target is {f'{word!r}, not a number' if word else 'empty'}")
             return {"inputs": inputs, "targets": self.labels[number]}
         value = _number(row[self._target])
         if value is None:
-            raise BadSample(f"its target is {row[self._target]!r}, which is no number")
+            raise BadSample(f"its target is {row[self._target]!r}, which is not a number")
         return {"inputs": inputs, "targets": np.float32(value)}  # type: ignore[dict-item]
 
 
@@ -258,7 +258,7 @@ class _ColumnEncoder:
         empty = not _word(value) or (self.words is None and _number(value) is None)
         slip = empty and _word(value) and _word(value).lower() not in _NO_NUMBER
         if empty and (slip or missing == "skip"):
-            raise BadSample(f"its {self.name!r} is {f'{value!r}, no number' if _word(value) else 'empty'}")
+            raise BadSample(f"its {self.name!r} is {f'{value!r}, not a number' if _word(value) else 'empty'}")
         if self.words is None:
             return np.array([self.mean if empty else _number(value)], dtype=np.float32)
         word = "" if empty else _word(value)
@@ -266,7 +266,7 @@ class _ColumnEncoder:
 
 
 def _number(value: Any) -> float | None:
-    """As a number that can be counted with; None if it is none. Yes and no are words, as in CSV."""
+    """As a finite number; None if it is none. Yes and no are words, as in CSV."""
     if isinstance(value, bool):
         return None
     try:

@@ -62,8 +62,8 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
     @property
     def fingerprint(self) -> str:
         """Of all samples, as the manifest has them: equal where the data is."""
-        word = "".join(shard.sha256 for shard in self._shards) + str(self.manifest.normalisation)
-        return f"{len(self)} samples, {hashlib.sha256(word.encode()).hexdigest()[:12]}"
+        digests = "".join(shard.sha256 for shard in self._shards) + str(self.manifest.normalisation)
+        return f"{len(self)} samples, {hashlib.sha256(digests.encode()).hexdigest()[:12]}"
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -5,7 +5,7 @@
 
 Left to itself, the system reads megabytes around the first byte that is touched of a map. With samples in any order and
 little memory, most of that is dropped before it is used: a hundred times the data set was read in an epoch. So maps are
-told to expect any order, and what a batch needs is asked for in advance, all of it at once.
+advised to expect any order, and what a batch needs is asked for in advance, all of it at once.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def check_free(out: Path, *, replace: bool) -> None:
     if not is_prepared(out):
         raise DataError(f"{out} exists already; give another folder with --out")
     if not replace:
-        raise DataError(f"{out} exists already; give --replace to make it anew")
+        raise DataError(f"{out} exists already; give --replace to make it again")
     try:
         manifest = PreparedManifest.load(out)
     except DataError as error:

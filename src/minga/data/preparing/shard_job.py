@@ -1,6 +1,6 @@
 """The part of preparing that several processes do at once: read, shape, count, write to the samples' places.
 
-Each process opens the reader itself and is told numbers of samples; what it answers is short. Nothing here needs torch,
+Each process opens the reader itself and is sent numbers of samples; what it answers is short. Nothing here needs torch,
 so that processes start quickly.
 """
 

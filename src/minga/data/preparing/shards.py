@@ -52,7 +52,7 @@ class ShardPlaces:
                 with path.open("wb") as file:
                     file.write(layout.header)
                     file.flush()
-                    # Room on the disk, not only a size: a disk that gets full is told now, not in the middle.
+                    # Room on the disk, not only a size: a disk that gets full is noticed now, not in the middle.
                     os.posix_fallocate(file.fileno(), 0, layout.size)
 
 
