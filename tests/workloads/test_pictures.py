@@ -14,7 +14,7 @@ from torch import nn
 
 import minga
 from minga.data.formats import origin_of_path
-from minga.data.formats.shaping import PictureShape
+from minga.data.formats.base import PictureShape
 from minga.data.formats.tables import TableChoice
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe

@@ -234,3 +234,20 @@ def test_another_size_is_not_squashed(tmp_path: Path) -> None:
     assert reader.read(6)["inputs"].shape == (3, 64, 64)
     with pytest.raises(BadSample, match="it is 64x100 instead of 64x64; give --resize 64x64"):
         reader.read(7)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_notes_do_not_cost_a_picture(tmp_path: Path) -> None:
+    notes = b"Exif\0\0MM\0*\0\0\0\x08\x00\x05\x01\x12"  # five of them are promised
+    reader = reader_of(tmp_path, Image.new("L", (3, 2), 70), "1.jpg", exif=notes)
+    assert reader.read(0)["inputs"].tolist() == [[[70] * 3] * 2]
+
+
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_a_picture_with_suspiciously_many_pixels_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between once and twice the limit Pillow only warns."""
+    picture(tmp_path / "a" / "1.png", size=(40, 40))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    reader = open_reader(Origin(reader="pictures", path=str(tmp_path), picture=PictureShape(width=4, height=4)))
+    with pytest.raises(BadSample, match="it has 1,600 pixels, suspiciously many"):
+        reader.read(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import PARTS, PictureShape, Reader, Sample
+from minga.data.formats.base import PARTS, PictureShape, RawSample, Reader
 from minga.data.formats.shaping import shape_array
 from minga.data.packed import read_plain
 from minga.errors import DataError
@@ -67,7 +67,7 @@ class ArrayReader(Reader):
     def __len__(self) -> int:
         return len(self._pictures)
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         assert self.labels is not None
         return {"inputs": shape_array(self._pictures[index], self._picture), "targets": self.labels[index]}
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PARTS", "BadSample", "PictureShape", "Reader", "Sample", "kept_form"]
+__all__ = ["PARTS", "BadSample", "PictureShape", "RawSample", "Reader", "kept_form"]
 
 PARTS = ("train", "validation", "test")
 
-Sample = Mapping[str, NDArray[Any]]
+RawSample = Mapping[str, NDArray[Any]]
 """Field by field; `inputs` and `targets` for most."""
 
 
@@ -70,7 +70,7 @@ class Reader(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         """One sample; `BadSample` if it can't be used."""
 
     def learn_from(self, training: NDArray[np.int64]) -> None:  # noqa: B027  (most readers estimate nothing)
@@ -88,7 +88,7 @@ class Reader(ABC):
         """The samples that those who made the data set have put into a part; none where they say nothing of parts."""
         return np.flatnonzero([] if self.given_parts is None else self.given_parts == PARTS.index(name))
 
-    def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
+    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
         """These samples, one after the other."""
         for index in indices:
             try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import BadSample, Reader, Sample
+from minga.data.formats.base import BadSample, RawSample, Reader
 from minga.data.formats.vocabulary import END, Vocabulary, padded
 from minga.data.packed import DAMAGE, plain_text
 from minga.errors import DataError
@@ -133,7 +133,7 @@ class CaptionReader(Reader):
     def name_of(self, index: int) -> str:
         return self._names[index]
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         name, sentences = self._names[index], self._sentences[index]
         if name not in self._row:
             raise BadSample("there are no features of it")

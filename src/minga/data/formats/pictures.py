@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from minga.data.formats.base import BadSample, PictureShape, Reader, Sample
+from minga.data.formats.base import BadSample, PictureShape, RawSample, Reader
 from minga.data.formats.shaping import open_picture, shape_image
 from minga.errors import DataError
 
@@ -56,7 +56,7 @@ class PictureReader(Reader):
     def where(self, index: int) -> str:
         return str(self._paths[index])
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         assert self.labels is not None
         image = open_picture(self._paths[index])
         if self._same_size is not None and image.size != self._same_size:

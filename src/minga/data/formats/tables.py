@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import BadSample, Reader, Sample
+from minga.data.formats.base import BadSample, RawSample, Reader
 from minga.data.formats.rows import Rows, open_rows
 from minga.errors import DataError, unknown
 
@@ -192,13 +192,13 @@ class TableReader(Reader):
     def name_of(self, index: int) -> str:
         return f"row {index + 1}"
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         found = next(iter(self.samples([index])))
         if isinstance(found, BadSample):
             raise found
         return found
 
-    def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
+    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
         """In one pass over the table; `indices` must grow."""
         wanted = iter(indices)
         at = next(wanted, None)
@@ -212,7 +212,7 @@ class TableReader(Reader):
                     yield bad
                 at = next(wanted, None)
 
-    def _sample(self, number: int, row: Sequence[Any]) -> Sample:
+    def _sample(self, number: int, row: Sequence[Any]) -> RawSample:
         if len(row) != len(self._rows.columns):
             raise BadSample(f"it has {len(row)} fields instead of {len(self._rows.columns)}")
         inputs = np.concatenate([encoder.read(row[encoder.index], self._missing) for encoder in self._encoders])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import BadSample, Reader, Sample
+from minga.data.formats.base import BadSample, RawSample, Reader
 from minga.data.packed import DAMAGE, open_plain
 from minga.errors import DataError
 
@@ -72,12 +72,12 @@ class TextReader(Reader):
     def name_of(self, index: int) -> str:
         return f"characters from {index * self._context:,} on"
 
-    def read(self, index: int) -> Sample:
+    def read(self, index: int) -> RawSample:
         found = next(self.samples([index]))
         assert not isinstance(found, BadSample)
         return found
 
-    def samples(self, indices: Sequence[int]) -> Iterator[Sample | BadSample]:
+    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
         """In one pass over the text; `indices` must grow."""
         wanted = iter(indices)
         at = next(wanted, None)

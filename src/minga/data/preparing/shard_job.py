@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from minga.base.process_pool import Pool
 from minga.data.formats import Origin, open_reader
-from minga.data.formats.base import BadSample, Reader, Sample, kept_form
+from minga.data.formats.base import BadSample, RawSample, Reader, kept_form
 from minga.data.prepared.shard_file import Field
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
 from minga.data.preparing.statistics import MeanAndDeviation
@@ -63,7 +63,7 @@ class ShardJob:
     """Of the whole data set, as it was when samples were given their places; see `outline_of`."""
 
     def do(
-        self, reader: Reader, samples: Iterator[Sample | BadSample], chunk: Chunk, writer: ShardWriter
+        self, reader: Reader, samples: Iterator[RawSample | BadSample], chunk: Chunk, writer: ShardWriter
     ) -> ChunkOutcome:
         bad: list[tuple[int, str, str]] = []
         trained: list[NDArray[np.generic]] = []
@@ -131,7 +131,7 @@ def do_all(
             ) from None
 
 
-def _problem(sample: Sample, wanted: Mapping[str, Field]) -> str | None:
+def _problem(sample: RawSample, wanted: Mapping[str, Field]) -> str | None:
     """What does not fit, in words."""
     for name, field_ in wanted.items():
         values = np.asarray(sample[name])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minga.data.formats.base import PARTS, Sample
+from minga.data.formats.base import PARTS, RawSample
 from minga.data.prepared.shard_file import Field, ShardLayout, record_bytes
 
 __all__ = ["ShardPlaces", "ShardWriter"]
@@ -64,7 +64,7 @@ class ShardWriter:
         self._layouts = [places.shards(part) for part in range(len(places.counts))]
         self._open: OrderedDict[Path, int] = OrderedDict()
 
-    def write(self, part: int, position: int, sample: Sample) -> None:
+    def write(self, part: int, position: int, sample: RawSample) -> None:
         shard, row = divmod(position, self._places.per_shard)
         path, layout = self._layouts[part][shard]
         descriptor = self._descriptor(path)
