@@ -276,7 +276,7 @@ def test_characters_are_not_normalised(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_told_before(tmp_path: Path, small_disk: Path) -> None:
     rows = "".join(f"{index},{index}\n" for index in range(150_000))
     (tmp_path / "x.csv").write_text("a,b\n" + rows)
-    with pytest.raises(DataError, match=r"needs 1,2\d\d,\d\d\d bytes.*--out"):
+    with pytest.raises(DataError, match=r"needs 1,2\d\d,\d\d\d more bytes.*--out"):
         prepare(origin_of_path(tmp_path / "x.csv"), small_disk / "out", Recipe(dtype="float32"))
     assert list(small_disk.iterdir()) == []
 

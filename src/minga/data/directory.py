@@ -7,13 +7,14 @@ dataset_directory("mnist", None, needs=["train-images-idx3-ubyte"])
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from minga.data.packed import lies_here
 from minga.data.sources import known_datasets
 from minga.errors import DataError
 
-__all__ = ["data_directory", "dataset_directory"]
+__all__ = ["check_space", "data_directory", "dataset_directory"]
 
 
 def data_directory(given: Path | None) -> Path:
@@ -46,6 +47,13 @@ def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path
         f"{directory} lacks {', '.join(missing)} (plain or .gz). {fetch}Put the data set's original files there, "
         "or give another directory with --data DIR or MINGA_DATA"
     )
+
+
+def check_space(what: str, folder: Path, needed: int, remedy: str) -> None:
+    """`DataError` where the disk of a folder has less room than is needed."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(f"{what} needs {needed:,} more bytes, and the disk of {folder} has {free:,} left; {remedy}")
 
 
 def _how_to_fetch(folder: str, data: Path | None) -> str:

@@ -14,7 +14,6 @@ import fcntl
 import http.client
 import json
 import os
-import shutil
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from minga.data.directory import check_space
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError, DownloadFailed
 
@@ -133,7 +133,8 @@ def _attempt(
             if start != here:  # it gives all of it, from the beginning
                 show(total, here)(-here)
                 _begin_again(file)
-            _check_space(target, None if total is None else total - start)
+            if total is not None:
+                check_space(target.name, target.parent, total - start, "make room, or use another with --data DIR")
             _notes_of(part).write_text(json.dumps({"url": url, "version": _version_of(answer)}), encoding="utf-8")
             _receive(answer, file, total, show(total, start))
     except urllib.error.HTTPError as error:
@@ -187,15 +188,6 @@ def _version_of(answer: Any) -> str | None:
         return tag
     modified: str | None = answer.headers.get("Last-Modified")
     return modified
-
-
-def _check_space(target: Path, needed: int | None) -> None:
-    free = shutil.disk_usage(target.parent).free
-    if needed is not None and needed > free:
-        raise DataError(
-            f"{target.name} needs {needed:,} more bytes, and the disk of {target.parent} has {free:,} left; make room, "
-            "or use another with --data DIR"
-        )
 
 
 def _begin_again(file: BinaryIO) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from minga.data.directory import check_space
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
@@ -50,7 +51,7 @@ def unpack(archive: Path, folder: Path, *, progress: ProgressDisplay = NO_PROGRE
             count, new = 0, Path(temporary) / "content"
             new.mkdir()
             with progress.task(f"unpacking {archive.name}", total=None, unit="files") as advance:
-                for member in _members(archive, new):
+                for member in _members(archive, folder.parent):
                     _write(member, new / _inside(archive, member.name))
                     count += 1
                     advance(1)
@@ -136,12 +137,11 @@ def _of_tar(archive: Path, folder: Path) -> Iterator[_Member]:
 
 
 def _check_amount(archive: Path, folder: Path, members: int, nbytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if members > _MOST_MEMBERS or nbytes > free:
+    if members > _MOST_MEMBERS:
         raise DataError(
-            f"{archive.name} wants to unpack {members:,} files with {nbytes:,} bytes, and the disk that they "
-            f"go to has {free:,} left; make room, or use another with --data DIR"
+            f"{archive.name} has more than {_MOST_MEMBERS:,} files; unpack it yourself, if it is to be trusted"
         )
+    check_space(f"what is in {archive.name}", folder, nbytes, "make room, or use another with --data DIR")
 
 
 def _inside(archive: Path, name: str) -> Path:

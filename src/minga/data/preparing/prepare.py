@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minga.data.checksums import digest_of
+from minga.data.directory import check_space
 from minga.data.formats import Origin, open_reader
 from minga.data.formats.base import PARTS, BadSample, Reader
 from minga.data.prepared.manifest import (
@@ -83,7 +83,9 @@ def prepare(
     fields = _fields_of(reader, split, recipe)
     with new_folder(out, replace=replace) as folder:
         places = ShardPlaces.of(folder, fields, split.counts, recipe.shard_bytes)
-        _check_space(out, places)
+        needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
+        remedy = "choose another with --out, smaller pictures with --resize, or --dtype uint8"
+        check_space("the prepared set", out.parent, needed, remedy)
         places.make_files()
         job = ShardJob(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
         moments: MeanAndDeviation | None = None
@@ -125,16 +127,6 @@ def prepare(
         )
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
-
-
-def _check_space(out: Path, places: ShardPlaces) -> None:
-    needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
-    free = shutil.disk_usage(out.parent).free
-    if needed > free:
-        raise DataError(
-            f"the prepared set needs {needed:,} bytes, and the disk of {out.parent} has {free:,} left; choose another "
-            "with --out, smaller pictures with --resize, or --dtype uint8"
-        )
 
 
 def _fields_of(reader: Reader, split: Split, recipe: Recipe) -> dict[str, Field]:
