@@ -8,7 +8,7 @@ Photographs come as features that an encoder has computed before: DIR/flickr8k/f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
 from minga.data.formats.captions import CAPTIONS, SPLITS, CaptionFiles, find_features
-from minga.data.formats.vocabulary import Vocabulary, padded
+from minga.data.formats.vocabulary import padded
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
@@ -40,13 +40,9 @@ _NO_PLACE = -1
 
 
 @dataclass(frozen=True)
-class CaptionData:
-    """Captions, words, features and the standard split."""
+class CaptionData(CaptionFiles):
+    """Captions, the standard split, words, and features."""
 
-    captions: Mapping[str, Sequence[str]]
-    names: Mapping[str, list[str]]
-    """The photographs of train, dev and test."""
-    vocabulary: Vocabulary
     features: Features
 
     def sentences(self, split: str) -> TensorDataset:
@@ -67,7 +63,7 @@ def load_caption_data(data: Path | None) -> CaptionData:
     """Read DIR/flickr8k."""
     directory = dataset_directory("flickr8k", data, needs=[CAPTIONS, *SPLITS.values()])
     files = CaptionFiles.read(directory, at_least=_AT_LEAST)
-    return CaptionData(files.captions, files.names, files.vocabulary, Features.read(find_features(directory)))
+    return CaptionData(**vars(files), features=Features.read(find_features(directory)))
 
 
 def bleu_metrics() -> dict[str, Bleu]:
