@@ -304,8 +304,8 @@ DATED = {
     "data/fetching/verify.py",
     "data/preparing/prepare.py",
     "membership/certificates.py",
-    "checkpoints/writer.py",
-    "run_directory.py",
+    "training/checkpoints/writer.py",
+    "runs/directory.py",
     "study/directory.py",
 }
 
