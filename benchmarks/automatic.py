@@ -27,7 +27,7 @@ from rich.progress import track
 from minga import run
 from minga.lab import registry
 from minga.lab.laboratory import adjust_link
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.network import LinkOverride
 
 AUTO = "auto"

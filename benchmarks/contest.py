@@ -19,7 +19,7 @@ from rich.console import Console
 from minga import Cluster, Experiment, Training, run
 from minga.errors import RunError
 from minga.launch.scripts import run_script
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.network import Network
 
 FOLDER = Path(__file__).parent

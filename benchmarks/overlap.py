@@ -15,7 +15,7 @@ from typing import Any
 import harness
 
 from minga import Cluster, Experiment, Training, run
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.network import Network
 
 WORKLOAD = f"{Path(__file__).parent / 'problems.py'}:small_convolutions"

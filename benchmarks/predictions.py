@@ -28,7 +28,7 @@ from rich.progress import track
 
 from minga import Cluster, Experiment, Training, run
 from minga.comm.probing import Links
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price

@@ -16,7 +16,7 @@ from typing import Any
 
 import harness
 
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.study import load_study
 from minga.study.results import Result, Results
 

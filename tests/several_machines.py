@@ -18,7 +18,7 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.launch.joining import Invitation, join_run
 from minga.launch.listening import Listening
 from minga.launch.runner import go_on
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.experiment import Checkpoints
 
 WORKLOAD = """

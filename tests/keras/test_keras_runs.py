@@ -16,7 +16,7 @@ import keras
 import minga.keras
 from keras_problems import normalised
 from minga.errors import ConfigError
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
 from minga.runs.directory import event_file, save_model
 from minga.runs.workload import load_workload
 

@@ -9,7 +9,7 @@ import pytest
 
 from minga import Cluster, Experiment, Training, run
 from minga.launch.scripts import run_script
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.experiment import Measuring
 
 MEASURING = Measuring(interval_seconds=0.1, idle_watts=3.0, core_watts=7.0)

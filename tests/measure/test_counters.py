@@ -13,7 +13,7 @@ import pytest
 
 from minga.measure.counters import Nvml, Rapl, find_counters
 from minga.measure.energy import PowerSample, joules_of
-from minga.measure.events import machine_event_file, read_events
+from minga.measure.event_reader import machine_event_file, read_events
 from minga.measure.power import machine_power
 
 RANGE = 262_143_328_850

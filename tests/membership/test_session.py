@@ -21,7 +21,7 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import RankFailed, RunError
 from minga.launch.joining import Invitation, join_run
 from minga.launch.listening import Listening
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.report.dataset.sources import find_runs
 from minga.runs.experiment import Checkpoints
 from several_machines import Part

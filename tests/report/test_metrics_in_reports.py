@@ -9,6 +9,7 @@ from rich.console import Console
 
 from made_runs import make_run
 from minga.errors import UsageError
+from minga.measure.metric_names import main_metric
 from minga.report.comparison import comparison_table
 from minga.report.dataset.groups import Dataset, make_dataset
 from minga.report.dataset.sources import find_runs
@@ -16,7 +17,7 @@ from minga.report.dataset.targets import choose_target, reached
 from minga.report.document import make_report
 from minga.report.follow import Follower
 from minga.report.live import headline
-from minga.report.metrics import main_metric, shown_metric
+from minga.report.numbers import shown_metric
 from minga.report.summary import Summary, summarise
 from minga.report.words import sentences
 from minga.runs.experiment import load

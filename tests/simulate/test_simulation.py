@@ -20,7 +20,7 @@ from minga.codecs import TopK
 from minga.comm import Transport
 from minga.comm.simulated import Carrier, ScheduledChange
 from minga.errors import PeerLost, UnsupportedError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.runs.experiment import Measuring

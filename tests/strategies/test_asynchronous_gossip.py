@@ -17,7 +17,7 @@ from minga import Cluster, Experiment, Training, Transport, run
 from minga.codecs import Plain
 from minga.codecs.stream import Stream
 from minga.comm.threads import run_threads
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.model.replica import Replica
 from minga.strategies import Gossip
 from minga.strategies.asynchronous_gossip import _Answers, _Change, _half_way

@@ -17,7 +17,7 @@ from minga import Cluster, Experiment, Training, Workload
 from minga.comm.threads import run_threads
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
 from minga.measure.interfaces import InterfaceCounts
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Measuring

@@ -1,7 +1,7 @@
 """Writes a rank's events to its file, a few times a second.
 
     recorder = Recorder(path)
-    recorder.emit(Serving(time=recorder.now())); recorder.close()
+    recorder.emit(RankServing(time=recorder.now())); recorder.close()
 
 Spans and traffic belong to the training thread; events may come from any thread.
 """
@@ -17,10 +17,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from minga.comm.traced import Traffic
 from minga.measure.events import Event, step_line
 from minga.measure.meter import Meter, Metering
 from minga.measure.spans import Spans
+from minga.measure.traffic import Traffic
 
 __all__ = ["Recorder"]
 

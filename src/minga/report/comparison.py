@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from minga.report.metrics import shown_metric
-from minga.report.numbers import duration, size
+from minga.report.numbers import duration, shown_metric, size
 from minga.report.summary import Summary
 
 __all__ = ["comparison_table"]

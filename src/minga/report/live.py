@@ -14,8 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from minga.report.follow import Follower
-from minga.report.metrics import shown_metric
-from minga.report.numbers import size
+from minga.report.numbers import shown_metric, size
 from minga.report.rank_table import rank_table
 
 __all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "seldom", "view_for"]
@@ -201,7 +200,7 @@ def headline(follower: Follower) -> Text:
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")
     if follower.evaluations:
-        metrics = follower.evaluations[-1]["metrics"]
+        metrics = follower.evaluations[-1].metrics
         parts += [f"{name} {shown_metric(name, value)}" for name, value in metrics.items() if name != "loss"]
     elapsed = max((state.last_time - state.first_time for state in states if state.samples), default=0.0)
     if elapsed > 0:

@@ -25,23 +25,28 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BeforeValidator
 
 from minga.base.config import Config, FieldError, build
+from minga.base.toml_files import at_its_place, read_toml
 from minga.errors import unknown
-from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, make_first_cell, overlay, weights_name
+from minga.report.dataset.settings import flatten
+from minga.study.cells import WHOLE, Batch, Cell, Environment, make_cells, make_first_cell, overlay, weights_name
 
-__all__ = ["Job", "Study"]
+__all__ = ["CellRun", "Study", "load_study", "shipped_studies"]
+
+_SHIPPED = Path(__file__).parent / "shipped"
 
 
 def _axes(grid: Any) -> Any:
     """Check the axes of a grid, each with words of its own."""
     if not isinstance(grid, Mapping):
         return grid
-    axes = flatten(grid)
+    axes = flatten(grid, whole=WHOLE)
     for path, values in axes.items():
         place = tuple(path.split("."))
         if not isinstance(values, list | tuple) or not values:
@@ -53,7 +58,7 @@ def _axes(grid: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Job:
+class CellRun:
     """One run of a study."""
 
     cell: Cell
@@ -137,12 +142,12 @@ class Study(Config):
         """What is trained first, if anything is."""
         if not self.pretraining:
             return None
-        if "training.start_from" in flatten(self.experiment):
+        if "training.start_from" in flatten(self.experiment, whole=WHOLE):
             raise FieldError(("pretraining",), "experiment.training.start_from says already where weights come from")
-        return make_first_cell(self.experiment, self.batch, flatten(self.pretraining))
+        return make_first_cell(self.experiment, self.batch, flatten(self.pretraining, whole=WHOLE))
 
     @cached_property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[CellRun]:
         """All runs, in their order.
 
         Repetition by repetition, each with its cells shuffled: a machine that gets slower in the course of the study
@@ -152,7 +157,7 @@ class Study(Config):
         for repetition in range(self.repetitions):
             shuffled = list(self.cells)
             random.Random(f"{self.order_seed}/{repetition}").shuffle(shuffled)
-            jobs += [Job(cell, repetition) for cell in shuffled]
+            jobs += [CellRun(cell, repetition) for cell in shuffled]
         return jobs
 
     def quickened(self) -> Study:
@@ -170,11 +175,11 @@ class Study(Config):
 
     def _merged(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
         if key == "experiment":
-            return overlay(self.experiment, flatten(value))
+            return overlay(self.experiment, flatten(value, whole=WHOLE))
         if key == "batch":
             return {**(dataclasses.asdict(self.batch) if self.batch else {}), **value}
         if key in ("grid", "pretraining"):
-            return {**flatten(getattr(self, key)), **flatten(value)}
+            return {**flatten(getattr(self, key), whole=WHOLE), **flatten(value, whole=WHOLE)}
         return dict(value)
 
     def to_toml(self) -> str:
@@ -184,3 +189,27 @@ class Study(Config):
         table["batch"] = None if self.batch is None else dataclasses.asdict(self.batch)
         given = {key: value for key, value in table.items() if value not in (None, {}, [])}
         return tomli_w.dumps(given)
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Name and file of each study that comes with Minga."""
+    return {path.stem: path for path in sorted(_SHIPPED.glob("*.toml"))}
+
+
+def load_study(path_or_name: Path | str, *, quick: bool = False) -> Study:
+    """A study from its TOML file or by its shipped name; errors name the line."""
+    path = Path(path_or_name)
+    if path.suffix != ".toml":
+        if str(path_or_name) not in shipped_studies():
+            raise unknown("study", str(path_or_name), shipped_studies(), "A study of your own: file.toml.")
+        path = shipped_studies()[str(path_or_name)]
+    text, table = read_toml(path)
+    try:
+        study = build(Study, table)
+    except FieldError as error:
+        raise at_its_place(error, path, text) from None
+    try:
+        quickened = study.quickened()  # also without --quick: a wrong table should not wait for the day it is used
+    except FieldError as error:
+        raise at_its_place(error, path, text, tables=("quick",)) from None
+    return quickened if quick else study

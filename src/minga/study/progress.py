@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from minga.report.follow import Follower
 from minga.report.live import OnScreen, RunPanel, View, headline
 from minga.report.numbers import duration
-from minga.study.description import Job, Study
+from minga.study.description import CellRun, Study
 from minga.study.estimate import Forecast
 from minga.study.results import Result
 
@@ -33,18 +33,18 @@ class Standing:
 
     study: Study
     forecast: Forecast
-    left: list[Job]
+    left: list[CellRun]
     """What has not begun yet, in the order in which it will."""
     done: int
     """Of all runs of the study, those with a result; those of earlier days too."""
-    job: Job | None = None
+    job: CellRun | None = None
     """What runs now."""
     _began: float = field(default_factory=time.monotonic)
     _expected: float = 0.0
     """Of the current run."""
     _afterwards: float = 0.0
 
-    def begin(self, job: Job | None) -> None:
+    def begin(self, job: CellRun | None) -> None:
         """Once for each run, since the forecast looks at all results."""
         self.job, self._began = job, time.monotonic()
         self._expected = self.forecast.seconds(job.cell) if job else 0.0

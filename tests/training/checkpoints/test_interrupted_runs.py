@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from minga import Cluster, Experiment, Training
 from minga.errors import ConfigError, RankFailed, RunError, RunStopped
 from minga.launch.runner import go_on, run
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
 from minga.report.live import View
 from minga.runs.experiment import Checkpoints, load
 from minga.runs.workload import load_workload

@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Any
 
 from minga.base.units import parse_bandwidth
-from minga.metrics.metric import lower_by_name
+from minga.measure.metric_names import lower_by_name, main_metric
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
 from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
-from minga.report.metrics import main_metric
 
 __all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
 
@@ -275,7 +274,7 @@ class Dataset:
         """Names of what was evaluated: what stands for all first, then the loss, then others as runs have them."""
         points = [point for group in self.groups for run in group.runs for point in run.curve]
         names = list(dict.fromkeys(name for point in points for name in point.metrics))
-        first = main_metric(names)
+        first = main_metric(names, next((run.main_metric for group in self.groups for run in group.runs), None))
         return sorted(names, key=lambda name: (name != first, name != "loss"))
 
     def lower_is_better(self, metric: str) -> bool:

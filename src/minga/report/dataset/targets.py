@@ -10,10 +10,11 @@ import math
 from dataclasses import dataclass
 
 from minga.errors import UsageError
+from minga.measure.metric_names import is_share
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Run
 from minga.report.dataset.statistics import Spread
-from minga.report.metrics import is_share, shown_metric
+from minga.report.numbers import shown_metric
 
 __all__ = ["Target", "choose_target", "reached", "time_to"]
 

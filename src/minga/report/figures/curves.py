@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minga.measure.metric_names import is_share
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.reading import Point
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target
 from minga.report.figures.style import Drawing, fitted, legend_below, line_style, new_figure, seconds_label, to_svg
-from minga.report.metrics import is_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

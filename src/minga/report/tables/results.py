@@ -9,7 +9,7 @@ from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
 from minga.report.figures.curves import course, file_name
-from minga.report.metrics import shown_metric
+from minga.report.numbers import shown_metric
 from minga.report.tables.table import (
     Column,
     Table,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from minga.measure.metric_names import is_share
 from minga.report.dataset.groups import Dataset, Group
 from minga.report.dataset.settings import shown_value
 from minga.report.dataset.targets import Target, reached
-from minga.report.metrics import is_share, shown_metric
-from minga.report.numbers import duration
+from minga.report.numbers import duration, shown_metric
 from minga.report.words.phrases import count, joined, strategy_name, subject, verb
 
 __all__ = ["opening", "quality", "target_times"]
