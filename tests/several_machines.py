@@ -145,7 +145,7 @@ def events(runs: Path, kind: str) -> list[dict[str, Any]]:
     """Of all ranks below a directory with runs."""
     folders = sorted(runs.iterdir()) if runs.exists() else []
     found = [event for folder in folders for path in event_files(folder) for event in read_events(path)]
-    return [event for event in found if event["event"] == kind]
+    return [vars(event) for event in found if event.event == kind]
 
 
 def until(what: Callable[[], Any], seconds: float = 40.0) -> Any:

@@ -37,7 +37,7 @@ def test_events_of_many_threads_all_arrive_as_whole_lines(tmp_path: Path) -> Non
         sys.setswitchinterval(patience)
     recorder.close()
     recorder.emit(RankServing(time=0.0))  # too late, and no error
-    times = [event["time"] for event in read_events(tmp_path / "events.jsonl")]
+    times = [event.time for event in read_events(tmp_path / "events.jsonl")]
     assert sorted(times) == [10_000 * sender + number for sender in range(4) for number in range(2000)]
     for sender in range(4):
         own = [time for time in times if time // 10_000 == sender]
@@ -62,7 +62,7 @@ def test_what_is_no_json_is_an_error_once_and_later_events_are_written(tmp_path:
         recorder.flush()
     recorder.emit(RankServing(time=2.0))
     recorder.close()
-    assert [event["time"] for event in read_events(tmp_path / "events.jsonl")] == [2.0]
+    assert [event.time for event in read_events(tmp_path / "events.jsonl")] == [2.0]
 
 
 @pytest.mark.parametrize("loss", [None, 0.1 + 0.2, 1e-12, 3.0])

@@ -20,7 +20,6 @@ from minga.report.live import headline
 from minga.report.numbers import shown_metric
 from minga.report.summary import Summary, summarise
 from minga.report.words import sentences
-from minga.runs.experiment import load
 
 FALLING = [{"loss": 2.0 / n, "nats": 1.0 / n, "calibration": 0.5} for n in (1, 2, 4, 8)]
 
@@ -30,7 +29,7 @@ def dataset_of(*runs: Path) -> Dataset:
 
 
 def summary_of(run: Path) -> Summary:
-    summary = summarise(run, load(run / "experiment.toml"))
+    summary = summarise(run)
     assert summary is not None
     return summary
 

@@ -10,8 +10,10 @@ import pytest
 
 from minga import Cluster, Experiment
 from minga.cli.execute import print_summary
+from minga.measure.event_reader import event_files, rank_of
 from minga.report.summary import Summary, summarise
 from minga.runs.network import Network
+from minga.training.run_log import facts_of
 
 INTERFACE = {"bytes_sent": 10, "bytes_received": 20, "packets_sent": 1, "packets_received": 2, "payload_sent": 8}
 
@@ -26,7 +28,8 @@ def write(run: Path, *, machine: bool = False, network: bool = False) -> None:
     (run / "events").mkdir(parents=True)
     for rank in range(2):
         events = [
-            {"event": "started", "time": 10.0, "rank": rank, "ranks": 2, "samples": 32, "parameters": 10, "batch": 8},
+            {"event": "started", "time": 10.0, "rank": rank, "ranks": 2, "samples": 32, "parameters": 10, "batch": 8}
+            | {"pid": 1, "epochs": 1, "steps": None},
             {"event": "something new", "time": 10.5},
             sample(12.0, 2.0, 1.0, 5_000_000, 10.0),
             sample(14.0, 1.0, 0.5, 4_000_000, 20.0),
@@ -60,8 +63,14 @@ def write(run: Path, *, machine: bool = False, network: bool = False) -> None:
 
 
 def summary_of(run: Path, network: Network | None = None, strategy: str = "ring") -> Summary:
-    cluster = Cluster(nodes=2, network=network)
-    summary = summarise(run, Experiment(workload="digits", strategy=strategy, cluster=cluster))
+    """As `training` says it: what the strategy is, and which host is whose, is in the first event of each rank."""
+    experiment = Experiment(workload="digits", strategy=strategy, cluster=Cluster(nodes=2, network=network))
+    (run / "experiment.toml").write_text(experiment.to_toml())
+    for path in event_files(run):
+        first, *rest = path.read_text().splitlines(keepends=True)
+        facts = facts_of(experiment, None, rank_of(path))
+        path.write_text("".join([json.dumps({**json.loads(first), **vars(facts)}) + "\n", *rest]))
+    summary = summarise(run)
     assert summary is not None
     return summary
 

@@ -57,6 +57,7 @@ class Event:
 class UnknownEvent(Event):
     """One that a newer version has written."""
 
+    event = "unknown"
     name: str
 
 

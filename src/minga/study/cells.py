@@ -22,13 +22,12 @@ from typing import Any, Literal
 from minga.base.config import Config, FieldError, build
 from minga.base.units import format_bandwidth, format_duration
 from minga.errors import ConfigError
-from minga.report.dataset.settings import flatten, text_of
+from minga.report.dataset.settings import WHOLE, flatten, text_of
 from minga.runs.experiment import Experiment, with_codec, with_overrides
 from minga.runs.network import Network
 from minga.strategies import Single
 
 __all__ = [
-    "WHOLE",
     "Batch",
     "Cell",
     "Environment",
@@ -39,8 +38,6 @@ __all__ = [
     "weights_name",
 ]
 
-# Tables at these places are one value, not a folder of paths.
-WHOLE = {"strategy", "codec"}
 # To set one is to take back the other.
 _INSTEAD = {"training.epochs": "training.steps", "training.batch": "training.total_batch"}
 _INSTEAD |= {later: earlier for earlier, later in _INSTEAD.items()}
@@ -93,7 +90,7 @@ class Environment(Config):
         if isinstance(value, Mapping) and "overrides" not in value:
             rest = {key: item for key, item in value.items() if key != "label"}
             given = {"label": value["label"]} if "label" in value else {}
-            return build(cls, {**given, "overrides": flatten(rest, whole=WHOLE)})
+            return build(cls, {**given, "overrides": flatten(rest)})
         return super().from_value(value)
 
 

@@ -35,7 +35,7 @@ from minga.base.config import Config, FieldError, build
 from minga.base.toml_files import at_its_place, read_toml
 from minga.errors import unknown
 from minga.report.dataset.settings import flatten
-from minga.study.cells import WHOLE, Batch, Cell, Environment, make_cells, make_first_cell, overlay, weights_name
+from minga.study.cells import Batch, Cell, Environment, make_cells, make_first_cell, overlay, weights_name
 
 __all__ = ["CellRun", "Study", "load_study", "shipped_studies"]
 
@@ -46,7 +46,7 @@ def _axes(grid: Any) -> Any:
     """Check the axes of a grid, each with words of its own."""
     if not isinstance(grid, Mapping):
         return grid
-    axes = flatten(grid, whole=WHOLE)
+    axes = flatten(grid)
     for path, values in axes.items():
         place = tuple(path.split("."))
         if not isinstance(values, list | tuple) or not values:
@@ -142,9 +142,9 @@ class Study(Config):
         """What is trained first, if anything is."""
         if not self.pretraining:
             return None
-        if "training.start_from" in flatten(self.experiment, whole=WHOLE):
+        if "training.start_from" in flatten(self.experiment):
             raise FieldError(("pretraining",), "experiment.training.start_from says already where weights come from")
-        return make_first_cell(self.experiment, self.batch, flatten(self.pretraining, whole=WHOLE))
+        return make_first_cell(self.experiment, self.batch, flatten(self.pretraining))
 
     @cached_property
     def jobs(self) -> list[CellRun]:
@@ -175,11 +175,11 @@ class Study(Config):
 
     def _merged(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
         if key == "experiment":
-            return overlay(self.experiment, flatten(value, whole=WHOLE))
+            return overlay(self.experiment, flatten(value))
         if key == "batch":
             return {**(dataclasses.asdict(self.batch) if self.batch else {}), **value}
         if key in ("grid", "pretraining"):
-            return {**flatten(getattr(self, key), whole=WHOLE), **flatten(value, whole=WHOLE)}
+            return {**flatten(getattr(self, key)), **flatten(value)}
         return dict(value)
 
     def to_toml(self) -> str:

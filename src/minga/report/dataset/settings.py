@@ -8,7 +8,7 @@ gone, and loading it would run it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from minga.errors import ConfigError
 from minga.measure.events import RunFacts
 
 __all__ = [
+    "WHOLE",
     "bandwidth_text",
     "comparable",
     "differing",
@@ -33,6 +34,9 @@ __all__ = [
 
 _NOT_A_SETTING = ("training.seed", "runs", "data", "cluster.port", "cluster.timeout_seconds")
 """Where things lie and which repetition it is: runs that differ only in these are the same experiment."""
+
+WHOLE = ("strategy", "codec")
+"""Tables at these places are one value, not a folder of paths."""
 
 _BANDWIDTH = "cluster.network.bandwidth"
 _PATTERNS = {
@@ -56,24 +60,21 @@ _ORDER = ("workload", "cluster.nodes", _BANDWIDTH, "cluster.network.delay", "str
 def read_settings(run: Path, facts: RunFacts) -> dict[str, Any]:
     """Every setting of a run by its path, default ones too; `facts`: what its events say of it."""
     path = run / "experiment.toml"
-    table = flatten(read_toml(path)[1], whole=("strategy",))
+    table = flatten(read_toml(path)[1])
     flat = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     for name, kind, usual in (("workload", str, None), ("cluster.nodes", int, 1), ("training.seed", int, 0)):
         if not isinstance(flat.setdefault(name, usual), kind):
             raise ConfigError(
                 f"{path}: {name} is {flat[name]!r}; restore the file as minga wrote it, or leave the run out"
             )
-    flat["strategy"] = facts.strategy or _strategy_text(flat)
+    flat["strategy"] = text_of(flat.get("strategy") or facts.strategy or _usual_strategy(flat))
     return flat
 
 
-def _strategy_text(settings: Mapping[str, Any]) -> str:
-    """The strategy of a run whose events don't say it."""
-    given = settings.get("strategy")
-    if given is None:
-        alone, gpus = settings["cluster.nodes"] == 1, settings.get("cluster.device") == "cuda"
-        return "single" if alone else "native" if gpus else "adaptive"
-    return text_of(given)
+def _usual_strategy(settings: Mapping[str, Any]) -> str:
+    """The one that is meant where neither the description of a run nor its events say it."""
+    alone, gpus = settings["cluster.nodes"] == 1, settings.get("cluster.device") == "cuda"
+    return "single" if alone else "native" if gpus else "adaptive"
 
 
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,13 +82,13 @@ def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in settings.items() if path not in _NOT_A_SETTING}
 
 
-def flatten(table: Mapping[str, Any], outer: str = "", *, whole: Collection[str] = ()) -> dict[str, Any]:
-    """{"cluster": {"nodes": 2}} as {"cluster.nodes": 2}; tables at the places in `whole` stay what they are."""
+def flatten(table: Mapping[str, Any], outer: str = "") -> dict[str, Any]:
+    """{"cluster": {"nodes": 2}} as {"cluster.nodes": 2}; TOML writes either."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         path = f"{outer}{key}"
-        folder = isinstance(value, Mapping) and value and path not in whole
-        flat |= flatten(value, f"{path}.", whole=whole) if folder else {path: value}
+        folder = isinstance(value, Mapping) and value and path not in WHOLE
+        flat |= flatten(value, f"{path}.") if folder else {path: value}
     return flat
 
 
