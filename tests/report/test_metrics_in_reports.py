@@ -10,7 +10,6 @@ from rich.console import Console
 from made_runs import make_run
 from minga.errors import UsageError
 from minga.measure.metric_names import main_metric
-from minga.report.comparison import comparison_table
 from minga.report.dataset.groups import Dataset, make_dataset
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import choose_target, reached
@@ -19,6 +18,7 @@ from minga.report.follow import Follower
 from minga.report.live import headline
 from minga.report.numbers import shown_metric
 from minga.report.summary import Summary, summarise
+from minga.report.terminal_tables import comparison_table
 from minga.report.words import sentences
 
 FALLING = [{"loss": 2.0 / n, "nats": 1.0 / n, "calibration": 0.5} for n in (1, 2, 4, 8)]

@@ -38,7 +38,7 @@ def print_summary(summary: Summary) -> None:
     """The result for people."""
     from minga.measure.event_reader import malformed_note
     from minga.report.numbers import duration, shown_metric, size
-    from minga.report.rank_table import rank_table
+    from minga.report.terminal_tables import rank_table
 
     console = Console()
     quality = "   ".join(

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from minga.report.follow import Follower
 from minga.report.numbers import shown_metric, size
-from minga.report.rank_table import rank_table
+from minga.report.terminal_tables import rank_table
 
 __all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "seldom", "view_for"]
 

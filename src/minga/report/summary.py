@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minga.measure.energy import Energy
+from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
 from minga.measure.event_reader import SIMULATED
 from minga.measure.events import Finished, Powered
 from minga.measure.metric_names import main_metric
-from minga.report.consumption import energy_of_rank, energy_of_run
 from minga.report.dataset.settings import in_lab, read_settings
 from minga.report.follow import Follower, RankProgress
 
@@ -164,7 +163,7 @@ def summary_of(
     training_loss = next((state.loss for state in first if state.loss is not None), None)
     switched = [after for end in ended if isinstance(after := end.notes.get("switched_after"), int)]
     planned = [plans for end in ended if isinstance(plans := end.notes.get("planned"), list)]
-    energy = energy_of_run(ranks, machine)
+    energy = _energy_of_run(ranks, machine)
     network = _network(run)
     return Summary(
         run=str(run),
@@ -205,7 +204,7 @@ def summary_of(
                 host=_host(state, settings),
                 cpu_seconds=sum(sample.cpu_seconds for sample in state.samplings),
                 memory_bytes=max((sample.memory_bytes for sample in state.samplings), default=0),
-                joules=energy_of_rank(state),
+                joules=_energy_of_rank(state),
                 interface=state.finished.interface if state.finished else None,
             )
             for state in ranks
@@ -269,3 +268,33 @@ def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
         if isinstance(note, dict):  # strategies may note what they like
             counts.update({int(key): n for key, n in note.items() if key.isdigit() and isinstance(n, int)})
     return {str(value): counts[value] for value in sorted(counts)} or None
+
+
+def _energy_of_rank(state: RankProgress) -> float | None:
+    """Joules of a rank's process as a host of its own, estimated; None without samples."""
+    if not state.samplings:
+        return None
+    return sum(_joules(PowerSample.from_event(event)) for event in state.samplings)
+
+
+def _energy_of_run(ranks: Sequence[RankProgress], machine: Sequence[Powered]) -> Energy | None:
+    """Of the machine's counters, where there are some; otherwise the estimates of all processes together.
+
+    The time that counts is when at least one rank trains or serves: that of the ranks' own samples, which leave out
+    evaluations.
+    """
+    sampled = [PowerSample.from_event(event) for state in ranks for event in state.samplings]
+    if not sampled:
+        return None
+    if machine:
+        devices = {device for event in machine for device in event.watts}
+        gpus = {device for device in devices if device.startswith("gpu-")}
+        source = "+".join(name for name, some in (("rapl", devices - gpus), ("nvml", gpus)) if some)
+        windows = together(sample.window for sample in sampled)
+        joules = joules_of([PowerSample.from_event(event) for event in machine], windows)
+        return Energy(joules, estimated=False, source=source)
+    return Energy(sum(map(_joules, sampled)), estimated=True, source=FROM_CPU_TIME)
+
+
+def _joules(sample: PowerSample) -> float:
+    return sample.watts * sample.seconds

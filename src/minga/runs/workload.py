@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
+from minga.base.user_files import load_from_file
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError, unknown
 from minga.measure.metric_names import main_metric
 from minga.metrics.metric import Metric, as_metric
 from minga.model.keras_parts import is_keras_model, prefer_torch
-from minga.base.user_files import load_from_file
 
 __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 

@@ -9,6 +9,6 @@ that tests can show them other machines.
 """
 
 from minga.measure.machine.examination import examine
-from minga.measure.machine.findings import Examination, Finding, State
+from minga.measure.machine.findings import MachineExamination, MachineFinding, State
 
-__all__ = ["Examination", "Finding", "State", "examine"]
+__all__ = ["MachineExamination", "MachineFinding", "State", "examine"]

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from minga.measure.machine.files import ROOT, read
-from minga.measure.machine.findings import Finding, first_line, make_finding
+from minga.measure.machine.findings import MachineFinding, first_line, make_finding
 
 __all__ = ["energy"]
 
 
-def energy(root: Path = ROOT) -> list[Finding]:
+def energy(root: Path = ROOT) -> list[MachineFinding]:
     """Energy counters of the processor and of GPUs."""
     finding = partial(make_finding, "energy", "processor (RAPL)")
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl*/energy_uj"))
@@ -37,7 +37,7 @@ def energy(root: Path = ROOT) -> list[Finding]:
     return [rapl, _nvml()]
 
 
-def _nvml() -> Finding:
+def _nvml() -> MachineFinding:
     finding = partial(make_finding, "energy", "GPU (NVML)")
     try:
         with warnings.catch_warnings():  # the older package of that name warns that there is a newer one

@@ -195,8 +195,16 @@ def _aside(evaluations: Sequence[tuple[float, float]], points: Sequence[tuple[fl
 
 
 def _sample(event: Sampled, end: float) -> Sample:
-    names = ("seconds", "cpu_seconds", "memory_bytes", "bytes_sent", "bytes_received", "watts", "estimated")
-    return Sample(end=end, **{name: getattr(event, name) for name in names})
+    return Sample(
+        end=end,
+        seconds=event.seconds,
+        cpu_seconds=event.cpu_seconds,
+        memory_bytes=float(event.memory_bytes),
+        bytes_sent=event.bytes_sent,
+        bytes_received=event.bytes_received,
+        watts=event.watts,
+        estimated=event.estimated,
+    )
 
 
 def _network(directory: Path, run: Run) -> dict[str, Any] | None:

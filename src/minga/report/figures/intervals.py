@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
 from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, seconds_label, to_svg
@@ -30,7 +30,7 @@ class Panel:
 
 
 def draw_intervals(
-    name: str, title: str, caption: str, groups: Sequence[Group], panels: Sequence[Panel], nodes: Sequence[int]
+    name: str, title: str, caption: str, groups: Sequence[RunGroup], panels: Sequence[Panel], nodes: Sequence[int]
 ) -> Drawing:
     """Groups from top to bottom, panels side by side; `nodes`: all numbers of nodes, which have a color each."""
     if len(groups) > _MOST:

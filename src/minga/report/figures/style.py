@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drawing",
-    "Line",
+    "LineStyle",
     "fitted",
     "house_style",
     "legend_below",
@@ -78,7 +78,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineStyle:
     """How one of several lines is drawn."""
 
     color: str
@@ -90,10 +90,10 @@ class Line:
         return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
 
 
-def line_style(index: int, *, simulated: bool = False) -> Line:
+def line_style(index: int, *, simulated: bool = False) -> LineStyle:
     # After eight lines the colors come again, with other markers.
     marker = MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
-    return Line(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
+    return LineStyle(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
 
 
 @contextmanager
