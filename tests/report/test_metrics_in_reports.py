@@ -17,9 +17,9 @@ from minga.report.document import make_report
 from minga.report.follow import Follower
 from minga.report.live import headline
 from minga.report.numbers import shown_metric
+from minga.report.sentences import sentences
 from minga.report.summary import Summary, summarise
 from minga.report.terminal_tables import comparison_table
-from minga.report.words import sentences
 
 FALLING = [{"loss": 2.0 / n, "nats": 1.0 / n, "calibration": 0.5} for n in (1, 2, 4, 8)]
 

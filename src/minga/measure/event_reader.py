@@ -85,8 +85,8 @@ class EventReader:
         self.path = path
         self.malformed = 0
         self.replaced = False
-        """Whether another file was in its place at the last `read`, which has begun anew then: a run that goes on
-        leaves out what came after its checkpoint."""
+        """Whether another file was in its place at the last `read`, which has begun at its start then: a run that
+        goes on leaves out what came after its checkpoint."""
         self._without_steps = without_steps
         self._offset = 0
         self._inode: int | None = None

@@ -55,12 +55,12 @@ class RunPanel:
         )
         self._task = self._progress.add_task("starting", total=1.0)
         self._follower: Follower | None = None
-        self._told = 0
+        self._shown_changes = 0
         self._title = ""
         self._shown: RenderableType = self._progress
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._told = Follower(run), 0
+        self._follower, self._shown_changes = Follower(run), 0
         self._title = title
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
@@ -82,7 +82,7 @@ class RunPanel:
     def news(self) -> list[str]:
         """Who has come and gone since this was asked last."""
         changes = self._follower.changes if self._follower is not None else []
-        new, self._told = changes[self._told :], len(changes)
+        new, self._shown_changes = changes[self._shown_changes :], len(changes)
         return new
 
     def __rich__(self) -> RenderableType:
@@ -137,12 +137,12 @@ class WaitingView(View):
         if follower is None:
             return
         follower.read()
-        words = follower.changes[self._changes :]
+        lines = follower.changes[self._changes :]
         self._changes = len(follower.changes)
         if follower.waiting != self._waited:
             self._waited = follower.waiting
-            words.append(f"waiting: {self._waited}" if self._waited else "training goes on")
-        for line in words:
+            lines.append(f"waiting: {self._waited}" if self._waited else "training goes on")
+        for line in lines:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -151,12 +151,12 @@ class PlainView(WaitingView):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._told = 0
+        self._shown_evaluations = 0
         self._last = time.monotonic()
 
     def begin(self, run: Path, title: str) -> None:
         super().begin(run, title)
-        self._told = 0
+        self._shown_evaluations = 0
         self._console.print(f"{title}: starting; events in {run}", highlight=False, soft_wrap=True)
 
     def tick(self) -> None:
@@ -164,9 +164,9 @@ class PlainView(WaitingView):
         follower = self._follower
         if follower is None or follower.waiting:
             return
-        news = len(follower.evaluations) > self._told or time.monotonic() - self._last > _PLAIN_SECONDS
+        news = len(follower.evaluations) > self._shown_evaluations or time.monotonic() - self._last > _PLAIN_SECONDS
         if follower.ranks and news:
-            self._told = len(follower.evaluations)
+            self._shown_evaluations = len(follower.evaluations)
             self._last = time.monotonic()
             progress = max(state.progress for state in follower.ranks.values())
             self._console.print(f"{100 * progress:3.0f} %  {headline(follower)}", highlight=False, soft_wrap=True)

@@ -177,8 +177,8 @@ def _make_cell(
             label = label_of(values) if "cluster.nodes" in values else label_of({"cluster.nodes": 1, **values})
         made = _experiment(table)
     except FieldError as error:
-        told = f"the cell {label!r} can't work: {error}" if label else str(error)
-        raise FieldError(_written_at(error.path, values, place), told) from None
+        message = f"the cell {label!r} can't work: {error}" if label else str(error)
+        raise FieldError(_written_at(error.path, values, place), message) from None
     if alone:
         made = _alone(made)
     label = label or label_of({"cluster.nodes": made.cluster.nodes, "strategy": made.chosen_strategy})

@@ -43,7 +43,7 @@ _SHIPPED = Path(__file__).parent / "shipped"
 
 
 def _axes(grid: Any) -> Any:
-    """Check the axes of a grid, each with words of its own."""
+    """Check the axes of a grid, each with an error of its own."""
     if not isinstance(grid, Mapping):
         return grid
     axes = flatten(grid)

@@ -123,7 +123,7 @@ class PlainStudyView(StudyView):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._follower: Follower | None = None
-        self._told = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
@@ -146,11 +146,11 @@ class PlainStudyView(StudyView):
         self._print(_ended(standing, result))
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._told = Follower(run), time.monotonic()
+        self._follower, self._printed_at = Follower(run), time.monotonic()
 
     def tick(self) -> None:
-        if self._follower is not None and time.monotonic() - self._told > _PLAIN_SECONDS:
-            self._told = time.monotonic()
+        if self._follower is not None and time.monotonic() - self._printed_at > _PLAIN_SECONDS:
+            self._printed_at = time.monotonic()
             self._follower.read()
             progress = max((state.progress for state in self._follower.ranks.values()), default=0.0)
             self._print(f"{100 * progress:3.0f} %  {headline(self._follower)}")

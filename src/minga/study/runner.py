@@ -33,7 +33,7 @@ class Outcome:
     study: Study
     directory: Path
     results: list[Result]
-    """The last word on each run that the study asks for and that came to an end."""
+    """The last result of each run that the study asks for and that came to an end."""
 
     @property
     def done(self) -> list[Result]:
@@ -161,7 +161,7 @@ def _rest(seconds: float, view: View) -> None:
 
 
 class _Watched(View):
-    """The study's view of a run, which also tells where the run's directory is."""
+    """The study's view of a run, which also remembers where the run's directory is."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -2,7 +2,7 @@
 
     namespaces().state
 
-Linux only. Nothing is made or loaded: the kernel's own files tell.
+Linux only. Nothing is made or loaded: only the kernel's own files are read.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def namespaces(root: Path = ROOT, system: str | None = None) -> MachineFinding:
 
 
 def traffic_shaping(root: Path = ROOT, system: str | None = None, release: str | None = None) -> list[MachineFinding]:
-    """Which queueing disciplines the kernel has, as far as its lists of modules and its configuration tell."""
+    """Which queueing disciplines the kernel has, as far as its lists of modules and its configuration show."""
     if (system or platform.system()) != "Linux":
         return [_linux_only(f"shaping: {name}") for name in _DISCIPLINES]
     release = release or platform.release()
@@ -156,7 +156,7 @@ def relay(root: Path = ROOT, system: str | None = None) -> MachineFinding:
 
 
 def netlink_library() -> MachineFinding:
-    """Whether the library that labs tell the kernel with is installed."""
+    """Whether the library that labs talk to the kernel with is installed."""
     name = "netlink library"
     if importlib.util.find_spec("pyroute2") is None:
         return make_finding("lab", name, "missing", "pyroute2 is not installed", "pip install 'minga[lab]'")

@@ -45,7 +45,7 @@ def outward_address() -> str | None:
 def network(
     addresses: Mapping[str, Iterable[Any]], stats: Mapping[str, Any], outward: str | None
 ) -> list[MachineFinding]:
-    """Interfaces that are up, as psutil tells them, and the one that `outward` belongs to."""
+    """Interfaces that are up, as psutil shows them, and the one that `outward` belongs to."""
     up: dict[str, list[str]] = {}
     for name, entries in addresses.items():
         ours = [entry.address for entry in entries if entry.family == socket.AF_INET]

@@ -26,7 +26,7 @@ __all__ = ["cores", "data_directory", "devices", "disk", "memory", "threads", "v
 _DATA_SETS = ("mnist", "fashion-mnist", "flickr8k", "text")
 _LITTLE = 1_000_000_000
 """Free bytes of memory or disk below which it gets tight: a rank takes about 0.25 GB before its model."""
-_WITHOUT_TORCH = ("can't be told without torch", "install torch first")
+_WITHOUT_TORCH = ("unknown without torch", "install torch first")
 
 
 def versions(minga_version: str) -> list[MachineFinding]:

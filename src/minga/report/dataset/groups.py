@@ -279,8 +279,8 @@ class Dataset:
 
     def lower_is_better(self, metric: str) -> bool:
         """As the runs say; of runs that don't, by the metric's name."""
-        told = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
-        return any(metric in names for names in told) if told else lower_by_name(metric)
+        declared = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
+        return any(metric in names for names in declared) if declared else lower_by_name(metric)
 
 
 def _network(path: str) -> bool:

@@ -118,7 +118,7 @@ def read_run(directory: Path) -> Run:
         lower_is_better=set(facts.lower_is_better),
     )
     run.problem, run.lost = _outcome(directory, follower, elastic=_is_elastic(settings, follower))
-    if run.lost:  # who was lost has done fewer steps, so nobody's times tell who held up whom
+    if run.lost:  # who was lost has done fewer steps, so times don't show who held up whom
         run.lockstep = False
     if follower.started is not None:
         began = follower.started.time
@@ -149,7 +149,7 @@ def _outcome(directory: Path, follower: Follower, *, elastic: bool) -> tuple[str
     finished = {rank for rank, state in follower.ranks.items() if state.finished is not None}
     if follower.started is None:
         return problem or "it has no events: it never began to train", []
-    # Where ranks may be lost, all is done when the model is there, whoever else has lived to tell.
+    # Where ranks may be lost, all is done when the model is there, whether or not the others have said that they are done.
     done = len(finished) >= follower.expected or (elastic and (directory / "model.safetensors").is_file())
     if done and (elastic or problem is None):  # where others have gone on, one that failed is one that was lost
         return None, sorted(set(map(rank_of, event_files(directory))) - finished)

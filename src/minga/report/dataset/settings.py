@@ -96,7 +96,7 @@ def text_of(value: Any) -> str:
     """A value as people write it in one line."""
     if isinstance(value, Named):
         return describe(value)
-    if isinstance(value, Mapping):  # a strategy as a table, in the words of a string
+    if isinstance(value, Mapping):  # a strategy as a table, written as a string
         fields = ",".join(f"{key}={text_of(item)}" for key, item in value.items() if key != "name")
         name = str(value.get("name", ""))
         return f"{name}:{fields}" if name and fields else name or fields
@@ -125,7 +125,7 @@ def telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _same(groups: Sequence[Mapping[str, Any]], path: str) -> bool:
-    # Repr instead of the value: 1 and True are equal, and a damaged file may hold what can't be hashed.
+    # Repr instead of the value: 1 and True are equal, and a file may hold what can't be hashed.
     return len({repr(settings.get(path)) for settings in groups}) <= 1
 
 

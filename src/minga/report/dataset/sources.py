@@ -130,7 +130,7 @@ def _read_study(study: Path, found: Found) -> None:
 
 
 def _planned(study: Path) -> set[tuple[str, int]] | None:
-    """Cell and repetition of the runs that are the study's now; None where nothing tells."""
+    """Cell and repetition of the runs that are the study's now; None where that is unknown."""
     try:
         runs = json.loads((study / "plan.json").read_text(encoding="utf-8"))["runs"]
         return {(str(run["cell"]), int(run["repetition"])) for run in runs}

@@ -118,7 +118,7 @@ def _series(
 
 
 def _examples(dataset: Dataset) -> list[RunGroup]:
-    """All groups, or of many the ones that tell most: one node, the fastest, the slowest, the largest."""
+    """All groups, or of many the most telling: one node, the fastest, the slowest, the largest."""
     sampled = [group for group in dataset.groups if group.middle.samples]
     if len(sampled) <= _GROUPS:
         return sampled

@@ -1,4 +1,4 @@
-"""How figures look: size, colors that color-blind people tell apart, and SVG that is the same every time.
+"""How figures look: size, colors that color-blind people can distinguish, and SVG that is the same every time.
 
 with house_style():
     figure, axes = new_figure(columns=2)
@@ -69,7 +69,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with its words."""
+    """A figure with its title and caption."""
 
     name: str
     title: str

@@ -147,7 +147,7 @@ def metric_tables(dataset: Dataset) -> list[Table]:
                     f"{metric[:1].upper()}{metric[1:]}: {group.label}",
                     columns,
                     [[str(at), *row] for at, row in enumerate(rows)],
-                    f"Of {group.runs[0].directory.name}. A row for each true class, a column for what was told.",
+                    f"Of {group.runs[0].directory.name}. A row for each true class, a column for what was predicted.",
                     only_csv=len(rows) > _LARGEST,
                 )
             )

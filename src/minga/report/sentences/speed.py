@@ -6,7 +6,7 @@ from minga.report.dataset.groups import Dataset, RunGroup, lines_over_nodes
 from minga.report.dataset.statistics import differ
 from minga.report.dataset.stragglers import Straggler, find_straggler, in_lockstep
 from minga.report.numbers import duration
-from minga.report.words.phrases import between, count, joined, ratio, strategy_name, subject, verb
+from minga.report.sentences.phrases import between, count, joined, ratio, strategy_name, subject, verb
 
 __all__ = ["best_strategies", "speeds", "stragglers"]
 
@@ -81,13 +81,13 @@ def best_strategies(dataset: Dataset) -> list[str]:
     for group in dataset.groups:
         if group.nodes > 1 and not group.simulated:
             contests.setdefault(group.conditions, {}).setdefault(group.nodes, []).append(group)
-    told = []
+    found = []
     for by_nodes in contests.values():
         contested = [nodes for nodes, groups in by_nodes.items() if len({group.strategy for group in groups}) > 1]
         if contested:
-            told.append(_contest(dataset, by_nodes[max(contested)]))
-    more = [f"{len(told) - _MOST} more such comparisons are in the tables."] if len(told) > _MOST else []
-    return [*told[:_MOST], *more]
+            found.append(_contest(dataset, by_nodes[max(contested)]))
+    more = [f"{len(found) - _MOST} more such comparisons are in the tables."] if len(found) > _MOST else []
+    return [*found[:_MOST], *more]
 
 
 def _contest(dataset: Dataset, groups: list[RunGroup]) -> str:

@@ -10,7 +10,7 @@ from minga.report.dataset.links import links_of
 from minga.report.dataset.settings import shown_value
 from minga.report.dataset.targets import Target, reached
 from minga.report.numbers import duration, shown_metric
-from minga.report.words.phrases import count, joined, ratio, strategy_name, subject, verb
+from minga.report.sentences.phrases import count, joined, ratio, strategy_name, subject, verb
 
 __all__ = ["energy", "failures", "links", "opening", "quality", "simulations", "target_times"]
 
@@ -55,7 +55,7 @@ def quality(dataset: Dataset) -> list[str]:
     if not metrics:
         return []
     metric = metrics[0]
-    compared, told = 0, []
+    compared, found = 0, []
     for group in dataset.groups:
         baseline = dataset.baseline(group) if group.nodes > 1 else None
         mine, other = group.metric(metric), baseline.metric(metric) if baseline else None
@@ -72,18 +72,18 @@ def quality(dataset: Dataset) -> list[str]:
             overlap = mine.low <= other.high and other.low <= mine.high
             doubt = "; their ranges overlap" if overlap and min(mine.n, other.n) > 1 else ""
             doubt = "; single runs" if min(mine.n, other.n) == 1 else doubt
-            told.append((apart, f"{words}{doubt})."))
+            found.append((apart, f"{words}{doubt})."))
     name = f"{metric[0].upper()}{metric[1:]}"
-    if dataset.lower_is_better(metric) and told:
+    if dataset.lower_is_better(metric) and found:
         name += " (less is better)"
     measure = "a point" if is_share(metric) else "1 %"
-    if compared and not told:
+    if compared and not found:
         return [f"{name}: all groups on several nodes end within {measure} of one node."]
-    told.sort(key=lambda pair: -pair[0])
-    if len(told) <= 2:
-        return [f"{name}: {sentence}" for _, sentence in told]
-    where = f"{len(told)} of {compared} groups on several nodes end more than {measure} from one node"
-    return [f"{name}: {where}; the farthest: {told[0][1]}"]
+    found.sort(key=lambda pair: -pair[0])
+    if len(found) <= 2:
+        return [f"{name}: {sentence}" for _, sentence in found]
+    where = f"{len(found)} of {compared} groups on several nodes end more than {measure} from one node"
+    return [f"{name}: {where}; the farthest: {found[0][1]}"]
 
 
 def _far(metric: str, difference: float, reference: float) -> str:
@@ -120,17 +120,17 @@ def energy(dataset: Dataset) -> list[str]:
     relative.sort(key=lambda each: each[0])
     shown = relative if len(relative) <= 2 else [relative[0], relative[-1]]
     ends = ["lowest: ", "highest: "] if len(shown) == 2 else [""] * len(shown)
-    told = []
+    found = []
     for end, (product, joules, group) in zip(ends, shown, strict=True):
         baseline = dataset.baseline(group)
         assert baseline is not None and baseline.energy is not None and group.energy is not None
         mark = " (estimated)" if group.energy.estimated or baseline.energy.estimated else ""
         takes = verb(group, "takes", "take")
-        told.append(
+        found.append(
             f"Energy{mark}, {end}{subject(dataset, group)} {takes} {ratio(joules)} the energy "
             f"of one node{mark} at {ratio(product)} its energy-delay product{mark}."
         )
-    return told
+    return found
 
 
 def links(dataset: Dataset) -> list[str]:
