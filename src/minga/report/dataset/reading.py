@@ -149,7 +149,7 @@ def _outcome(directory: Path, follower: Follower, *, elastic: bool) -> tuple[str
     finished = {rank for rank, state in follower.ranks.items() if state.finished is not None}
     if follower.started is None:
         return problem or "it has no events: it never began to train", []
-    # Where ranks may be lost, all is done when the model is there, whether or not the others have said that they are done.
+    # Where ranks may be lost, all is done when the model is there, whoever else has said that it is done.
     done = len(finished) >= follower.expected or (elastic and (directory / "model.safetensors").is_file())
     if done and (elastic or problem is None):  # where others have gone on, one that failed is one that was lost
         return None, sorted(set(map(rank_of, event_files(directory))) - finished)
