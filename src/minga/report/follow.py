@@ -89,6 +89,11 @@ class Follower:
         return self._together[1]
 
     @property
+    def progress(self) -> float:
+        """How far the furthest rank is, 0 to 1."""
+        return max((state.progress for state in self.ranks.values()), default=0.0)
+
+    @property
     def malformed(self) -> dict[str, int]:
         """How many lines were no events and were passed over, by file."""
         return {path.name: reader.malformed for path, reader in self._readers.items() if reader.malformed}

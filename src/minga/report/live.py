@@ -73,8 +73,7 @@ class RunPanel:
         if follower.waiting:
             self._progress.update(self._task, description=f"{self._title}: waiting ({follower.waiting})")
         elif follower.ranks:
-            progress = max(state.progress for state in follower.ranks.values())
-            self._progress.update(self._task, completed=progress, description=self._title)
+            self._progress.update(self._task, completed=follower.progress, description=self._title)
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
             table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
             self._shown = Group(self._progress, headline(follower), table)
@@ -168,8 +167,8 @@ class PlainView(WaitingView):
         if follower.ranks and news:
             self._shown_evaluations = len(follower.evaluations)
             self._last = time.monotonic()
-            progress = max(state.progress for state in follower.ranks.values())
-            self._console.print(f"{100 * progress:3.0f} %  {headline(follower)}", highlight=False, soft_wrap=True)
+            line = f"{100 * follower.progress:3.0f} %  {headline(follower)}"
+            self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def seldom(tick: Callable[[], None]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from minga.report.numbers import duration, shown_metric, size
 from minga.report.summary import Summary
 
-__all__ = ["RankRow", "comparison_table", "rank_table"]
+__all__ = ["RankRow", "comparison_table", "rank_cells", "rank_table"]
 
 # A simulated run may have a thousand ranks; its events and --json have all of them.
 _MOST_ROWS = 40
@@ -39,28 +39,30 @@ class RankRow(Protocol):
     def bytes_sent(self) -> int: ...
 
 
-def rank_table(ranks: Iterable[RankRow]) -> Table:
-    """A row for each rank, while a run goes on and when it is done."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def rank_cells(ranks: Iterable[RankRow]) -> list[list[str]]:
+    """The headings, and a row for each rank, while a run goes on and when it is done."""
     ranks = list(ranks)
     hosts = any(rank.host for rank in ranks)
-    for name in ("rank", "host", "role") if hosts else ("rank", "role"):
-        table.add_column(name)
-    for name in ("steps", "loss", "own work", "waiting", "sent"):
-        table.add_column(name, justify="right")
+    rows = [["rank", *(["host"] if hosts else []), "role", "steps", "loss", "own work", "waiting", "sent"]]
     for rank in ranks[:_MOST_ROWS]:
-        table.add_row(
-            str(rank.rank),
-            *([rank.host or ""] if hosts else []),
-            rank.role,
-            f"{rank.steps:,}" if rank.samples else "",
-            f"{rank.loss:.4f}" if rank.loss is not None else "",
-            duration(rank.work_seconds),
-            duration(rank.wait_seconds),
-            size(rank.bytes_sent),
-        )
+        steps = f"{rank.steps:,}" if rank.samples else ""
+        loss = f"{rank.loss:.4f}" if rank.loss is not None else ""
+        times = [duration(rank.work_seconds), duration(rank.wait_seconds)]
+        place = [str(rank.rank), *([rank.host or ""] if hosts else []), rank.role]
+        rows.append([*place, steps, loss, *times, size(rank.bytes_sent)])
     if len(ranks) > _MOST_ROWS:
-        table.add_row("...", *([""] if hosts else []), f"{len(ranks) - _MOST_ROWS:,} more")
+        rows.append(["...", *([""] if hosts else []), f"{len(ranks) - _MOST_ROWS:,} more"])
+    return rows
+
+
+def rank_table(ranks: Iterable[RankRow]) -> Table:
+    """Who works, who waits."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    headings, *rows = rank_cells(ranks)
+    for name in headings:
+        table.add_column(name, justify="left" if name in ("rank", "host", "role") else "right")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

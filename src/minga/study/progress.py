@@ -152,8 +152,7 @@ class PlainStudyView(StudyView):
         if self._follower is not None and time.monotonic() - self._printed_at > _PLAIN_SECONDS:
             self._printed_at = time.monotonic()
             self._follower.read()
-            progress = max((state.progress for state in self._follower.ranks.values()), default=0.0)
-            self._print(f"{100 * progress:3.0f} %  {headline(self._follower)}")
+            self._print(f"{100 * self._follower.progress:3.0f} %  {headline(self._follower)}")
 
 
 def study_view_for(console: Console) -> StudyView:

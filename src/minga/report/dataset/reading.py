@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,10 @@ def _outcome(directory: Path, follower: Follower, *, elastic: bool) -> tuple[str
 
 def _read_curves(run: Run, follower: Follower, began: float) -> None:
     """Quality, losses and use of the machine over time, where evaluations and interruptions do not count."""
-    # Points have their time with them until all evaluations are known, which the first rank of the moment made.
-    curve: list[tuple[float, Point]] = []
-    losses: list[tuple[float, Point]] = []
+    # What becomes points, with its time and that of training, until all evaluations are known; the first rank of the
+    # moment makes them.
+    curve: list[_Observed] = []
+    losses: list[_Observed] = []
     evaluations: list[tuple[float, float]] = []
     for path in event_files(run.directory):
         rank = rank_of(path)
@@ -171,26 +172,29 @@ def _read_curves(run: Run, follower: Follower, began: float) -> None:
                 idle += event.time - last
             last = event.time
             seconds = event.time - began - idle
-            match event:
-                case Stepped(loss=float(loss)) if rank == follower.leader:
-                    losses.append((event.time, Point(event.epoch, seconds, {"training loss": loss})))
-                case Evaluated():
-                    evaluations.append((event.time, event.seconds))
-                    curve.append((event.time, Point(event.epoch, seconds, event.metrics)))
-                    run.lower_is_better.update(event.lower_is_better)
-                case Sampled() if event.seconds > 0:
-                    run.samples.setdefault(rank, []).append(_sample(event, seconds))
+            if isinstance(event, Stepped):
+                if rank == follower.leader and event.loss is not None:
+                    losses.append((event.time, seconds, event.epoch, {"training loss": event.loss}))
+            elif isinstance(event, Evaluated):
+                evaluations.append((event.time, event.seconds))
+                curve.append((event.time, seconds, event.epoch, event.metrics))
+                run.lower_is_better.update(event.lower_is_better)
+            elif isinstance(event, Sampled) and event.seconds > 0:
+                run.samples.setdefault(rank, []).append(_sample(event, seconds))
     run.curve, run.training_losses = _aside(evaluations, curve), _aside(evaluations, losses)
 
 
-def _aside(evaluations: Sequence[tuple[float, float]], points: Sequence[tuple[float, Point]]) -> list[Point]:
+_Observed = tuple[float, float, float, dict[str, float]]
+
+
+def _aside(evaluations: Sequence[tuple[float, float]], observed: Sequence[_Observed]) -> list[Point]:
     """In the order of time, and without the seconds of all evaluations until then."""
     ordered = sorted(evaluations)
     ends = [time for time, _ in ordered]
     spent = [0.0, *accumulate(seconds for _, seconds in ordered)]
     return [
-        replace(point, seconds=max(point.seconds - spent[bisect_right(ends, time)], 0.0))
-        for time, point in sorted(points, key=lambda pair: pair[0])
+        Point(epoch, max(seconds - spent[bisect_right(ends, time)], 0.0), metrics)
+        for time, seconds, epoch, metrics in sorted(observed, key=lambda each: each[0])
     ]
 
 

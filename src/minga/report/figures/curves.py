@@ -13,7 +13,16 @@ from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.reading import Point
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target
-from minga.report.figures.style import Drawing, fitted, legend_below, line_style, new_figure, seconds_label, to_svg
+from minga.report.figures.style import (
+    Drawing,
+    fitted,
+    legend_below,
+    line_style,
+    new_figure,
+    plain_logarithmic,
+    seconds_label,
+    to_svg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,11 +190,7 @@ def _limits(axes: Axes, metric: str, measured: list[MetricCurve]) -> None:
     elif metric.endswith("loss") and all(spread.low > 0 for spread in values):
         highest, lowest = max(spread.high for spread in values), min(spread.low for spread in values)
         if highest > 10 * lowest:
-            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            plain_logarithmic(axes.yaxis, subs=(1.0, 3.0))
         else:
             axes.set_ylim(0, 1.05 * highest)

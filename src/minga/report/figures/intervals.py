@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
-from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, seconds_label, to_svg
+from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, plain_logarithmic, seconds_label, to_svg
 
 __all__ = ["Panel", "draw_intervals", "target_times", "times", "traffic"]
 
@@ -63,11 +63,8 @@ def draw_intervals(
                     panel.remarks[place], (high, place), (7, 0), textcoords="offset points", va="center", fontsize=7.5
                 )
         if logarithmic:
-            from matplotlib.ticker import FuncFormatter, NullFormatter
-
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            plain_logarithmic(axes.xaxis)
             axes.set_xlim(0.8 * min(low), edge * (2.2 if panel.remarks else 1))
         else:
             axes.set_xlim(0, edge * (1.25 if panel.remarks else 1))

@@ -19,6 +19,7 @@ from minga.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "legend_below",
     "line_style",
     "new_figure",
+    "plain_logarithmic",
     "seconds_label",
     "tidy",
     "to_svg",
@@ -143,16 +145,22 @@ def fitted(label: str, letters: int = 52) -> str:
 
 def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:
     """A logarithmic y axis where values differ by more than a factor of ten; else one that starts at zero."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 10 * min(positive):
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        plain_logarithmic(axes.yaxis, subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0))
     elif from_zero and positive:
         axes.set_ylim(0, 1.08 * max(positive))
+
+
+def plain_logarithmic(axis: Axis, subs: tuple[float, ...] = ()) -> None:
+    """Numbers instead of powers of ten on a logarithmic axis; `subs`: where in each decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if subs:
+        axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def seconds_label(longest: float) -> tuple[float, str]:
