@@ -119,7 +119,7 @@ def _write(run: Path, rank: int, events: Sequence[Event]) -> None:
 
 def _started(experiment: Experiment, rank: int, ranks: int) -> Started:
     epochs = experiment.training.epochs
-    fixed = {"pid": 1, "parameters": PARAMETERS, "samples": SAMPLES, "batch": 50, "steps": None}
+    fixed: dict[str, Any] = {"pid": 1, "parameters": PARAMETERS, "samples": SAMPLES, "batch": 50, "steps": None}
     return Started(time=100.0, rank=rank, ranks=ranks, epochs=epochs, **fixed, **vars(facts_of(experiment, None, rank)))
 
 

@@ -47,7 +47,7 @@ def main() -> None:
         rates = [group["lr"] for group in optimizer.param_groups]
         order = Order(length(job.train), asked["seed"])
         done = _restore(out, model, optimizer, order, asked["total_batch"])
-        place = {"rank": rank, "ranks": size, "pid": os.getpid()}
+        place: dict[str, Any] = {"rank": rank, "ranks": size, "pid": os.getpid()}
         emit(Resumed(time=time.perf_counter(), step=done, checkpoint="checkpoint.safetensors", **place))
         while done < steps:
             share = order.take(rank, size, 0, asked["total_batch"])

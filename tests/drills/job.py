@@ -210,7 +210,8 @@ class Job:
     def pid(self, who: str) -> int:
         """The process of a rank, by the name of its event file."""
         self.until_event(Started, lambda logged: logged.who == who)
-        began = [logged.event for logged in [*self.log.of(Started, who), *self.log.of(Resumed, who)]]
+        began: list[Started | Resumed] = [logged.event for logged in self.log.of(Started, who)]
+        began += [logged.event for logged in self.log.of(Resumed, who)]
         return max(began, key=lambda event: event.time).pid
 
     def coordinator(self) -> int:
