@@ -46,7 +46,6 @@ DEBTS = {
     ("comm", "membership"),
     ("launch", "report"),
     ("launch", "workloads"),
-    ("measure", "comm"),
     ("membership", "training"),
     ("metrics", "runs"),
     ("runs", "keras"),

@@ -13,7 +13,8 @@ import torch
 from minga.comm.collectives import ring
 from minga.comm.simulated import Cable, Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.simulated.long_ring import LongRings
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
+from minga.measure.traffic import Traffic
 
 CARRIER = Carrier(send_seconds=2e-5, receive_seconds=3e-5, send_seconds_per_byte=1e-9, wake_seconds=1e-5)
 UNEVEN = tuple(Cable(up=1e6 * (1 + rank % 3), down=1e6 * (2 + rank % 2), delay=1e-3 * (rank % 4)) for rank in range(17))

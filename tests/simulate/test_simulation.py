@@ -20,7 +20,8 @@ from minga.codecs import TopK
 from minga.comm import Transport
 from minga.comm.simulated import Carrier, ScheduledChange
 from minga.errors import PeerLost, UnsupportedError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import events_of
+from minga.measure.events import Finished
 from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.runs.experiment import Measuring
@@ -135,8 +136,8 @@ def test_parameters_are_the_same_bits_as_outside(strategy: str, profile: Profile
 
 
 def digests_of(summary: Summary) -> list[str]:
-    events = [event for path in event_files(Path(summary.run)) for event in read_events(path)]
-    return [event["digest"] for event in events if "digest" in event]
+    digests = [event.digest for event in events_of(Path(summary.run), Finished)]
+    return [digest for digest in digests if digest is not None]
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def _batches(text: str | None, total_batch: int | None) -> list[int]:
 def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
     from minga.errors import ConfigError
-    from minga.report.metrics import is_share
+    from minga.measure.metric_names import is_share
     from minga.runs.workload import load_workload
 
     loaded = load_workload(workload, data)

@@ -9,42 +9,15 @@ what a background job waits for is hidden behind the caller's own work and is no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from minga.comm.transport import Pending, Sent, Transport
+from minga.measure.traffic import Traffic
 
-__all__ = ["TracedTransport", "Traffic"]
-
-
-@dataclass
-class Traffic:
-    """What one rank has sent so far: payload only, without the headers of TCP and below."""
-
-    bytes: int = 0
-    messages: int = 0
-
-    _counting: bool = True
-
-    def count(self, nbytes: int, messages: int = 1, *, always: bool = False) -> None:
-        if self._counting or always:
-            self.bytes += nbytes
-            self.messages += messages
-
-    def reset(self) -> None:
-        self.bytes = self.messages = 0
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Don't count what is sent meanwhile, such as the sums of an evaluation."""
-        self._counting = False
-        try:
-            yield
-        finally:
-            self._counting = True
+__all__ = ["TracedTransport"]
 
 
 class TracedTransport(Transport):

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from minga.base.rate_limit import RateLimit
 from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, WorkloadError
@@ -19,7 +18,8 @@ from minga.launch.placement import COORDINATOR, coordinator_file, host_ranks, ho
 from minga.launch.processes import Job, Processes, processes
 from minga.launch.rank import LEFT_BEHIND, STOPPED
 from minga.launch.restarts import Restarts
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import events_of
+from minga.measure.events import Failed
 from minga.membership.coordinator_process import ABANDONED
 from minga.membership.state_file import load as load_state
 from minga.runs.directory import log_file, server_folder
@@ -250,16 +250,16 @@ def _how_to_go_on(run: Path) -> str:
 
 def _cause(failed: Mapping[str, int], run: Path) -> Exception:
     """The one error that the others follow from."""
-    told = [event for path in event_files(run) for event in read_events(path) if event["event"] == "failed"]
+    told = events_of(run, Failed)
     # A rank that ended without a word (killed, crashed) is a cause too, where all words are consequences.
-    causes = [event for event in told if not event["consequence"]]
+    causes = [event for event in told if not event.consequence]
     if causes:
-        return _from_event(min(causes, key=lambda event: float(event["time"])))
+        return _from_event(min(causes, key=lambda event: event.time))
     silent = {name: code for name, code in failed.items() if name not in _names(told)}
     if silent:
         name, code = next(iter(silent.items()))
         return _from_code(name, code, run)
-    return _from_event(min(told, key=lambda event: float(event["time"])))
+    return _from_event(min(told, key=lambda event: event.time))
 
 
 def _rank(name: str) -> int:
@@ -267,19 +267,19 @@ def _rank(name: str) -> int:
     return int(name.removeprefix("rank ")) if name.startswith("rank ") else -1
 
 
-def _names(told: list[dict[str, Any]]) -> set[str]:
-    return {f"rank {event['rank']}" for event in told}
+def _names(told: list[Failed]) -> set[str]:
+    return {f"rank {event.rank}" for event in told}
 
 
-def _from_event(event: Mapping[str, Any]) -> Exception:
+def _from_event(event: Failed) -> Exception:
     # The same on every rank, so that it does not matter which one said it first; or the only one that is here.
     plain: dict[str, type[MingaError]] = {"WorkloadError": WorkloadError, "DataError": DataError, "Refused": Refused}
-    if event["kind"] in plain:
-        return plain[event["kind"]](event["message"])
-    when = f" at step {event['step']}" if event["step"] else ""
-    kind = f"{event['kind']}: " if event["traceback"] else ""
-    text = f"rank {event['rank']} failed{when}: {kind}{event['message']}"
-    return RankFailed(text, rank=event["rank"], traceback=event["traceback"])
+    if event.kind in plain:
+        return plain[event.kind](event.message)
+    when = f" at step {event.step}" if event.step else ""
+    kind = f"{event.kind}: " if event.traceback else ""
+    text = f"rank {event.rank} failed{when}: {kind}{event.message}"
+    return RankFailed(text, rank=event.rank, traceback=event.traceback)
 
 
 def _from_code(name: str, code: int, run: Path) -> RunError:

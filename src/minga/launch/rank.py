@@ -21,7 +21,7 @@ from minga.comm.traced import TracedTransport
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
 from minga.launch.placement import coordinator_file
 from minga.launch.rendezvous import join_meeting
-from minga.measure.events import Failed, Stopped, Waiting
+from minga.measure.events import Failed, RankWaiting, Stopped
 from minga.measure.recorder import Recorder
 from minga.membership.session import MemberSession, train_through_changes
 from minga.membership.state_file import wait_for_address
@@ -203,7 +203,7 @@ class _Rank:
                 _LOG.warning("rank %d is not needed any more: %s", self._rank, refused)
 
     def _tell_waiting(self, message: str) -> None:
-        self._recorder.emit(Waiting(time=self._recorder.now(), rank=self._rank, message=message))
+        self._recorder.emit(RankWaiting(time=self._recorder.now(), rank=self._rank, message=message))
         self._recorder.flush()
 
     def _leaving(self) -> bool:

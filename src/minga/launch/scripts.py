@@ -26,7 +26,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
         raise ConfigError("a script is a process for each rank: use placement=own for its servers")
     run = make_run_directory(experiment)
     launch_script(experiment, run, script, arguments, show=show)
-    return summarise(run, experiment)
+    return summarise(run)
 
 
 def launch_script(

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.errors import MingaError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Evaluated, Started
+from minga.measure.metric_names import main_metric
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
@@ -132,15 +134,14 @@ def first_reach(run: Path, target: float) -> Reached:
     metric, lower = "loss", True
     reached: tuple[float, float] | None = None
     for event in read_events(event_files(run)[0]):
-        if event["event"] == "started":
-            began = event["time"]
-        elif event["event"] == "evaluated":
-            evaluating += event["seconds"]
-            metric = next((name for name in event["metrics"] if name != "loss"), "loss")
-            value, lower = event["metrics"][metric], metric in event.get("lower_is_better", ())
+        if isinstance(event, Started):
+            began = event.time
+        elif isinstance(event, Evaluated) and (name := main_metric(event.metrics)) is not None:
+            evaluating += event.seconds
+            metric, value, lower = name, event.metrics[name], name in event.lower_is_better
             sign = -1 if lower else 1
             best = value if best is None or sign * value > sign * best else best
             if sign * value >= sign * target and reached is None:
-                reached = event["time"] - began - evaluating, event["epoch"]
+                reached = event.time - began - evaluating, event.epoch
     seconds, epochs = reached or (None, None)
     return Reached(seconds, epochs, 0.0 if best is None else best, metric=metric, lower_is_better=lower)

@@ -29,7 +29,8 @@ from minga.codecs import BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, 
 from minga.comm.threads import ThreadWorld
 from minga.data.batches import length
 from minga.launch.runner import run
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Stepped
 from minga.runs.experiment import Cluster, Experiment, Measuring, Training
 from minga.runs.workload import load_workload
 from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, VectorTimer
@@ -130,14 +131,15 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
     """The medians of a step's parts, of the update, and how far steps are from the median."""
     with tempfile.TemporaryDirectory(prefix="minga-profile-") as folder:
         summary = run(dataclasses.replace(experiment, runs=folder))
-        events = [list(read_events(path)) for path in event_files(Path(summary.run))]
+        ranks = [
+            [event for event in read_events(path) if isinstance(event, Stepped)]
+            for path in event_files(Path(summary.run))
+        ]
     parts: dict[str, list[float]] = {name: [] for name in ("data", "forward", "backward", "update", "other")}
     totals: list[float] = []
-    for rank in events:
-        steps = [event for event in rank if event["event"] == "step"]
+    for steps in ranks:
         for before, step in itertools.pairwise(steps[_WARM_UP:]):
-            spans: dict[str, float] = step["seconds"]
-            total = step["time"] - before["time"]
+            spans, total = step.seconds, step.time - before.time
             totals.append(total)
             for name in ("data", "forward", "backward", "update"):
                 parts[name].append(spans.get(name, 0.0))
@@ -157,7 +159,7 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
 
 
 class _Parts:
-    """A train state in this process, for what a run does not show."""
+    """A TrainState in this process, for what the events of a run do not say."""
 
     def __init__(self, experiment: Experiment, threads: int) -> None:
         torch.set_num_threads(threads)

@@ -71,7 +71,7 @@ def simulate(
     simulation.run(directory, when_stepped=seldom(view.tick))  # a thousand ranks step at once
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
     (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    summary = summarise(directory, experiment)
+    summary = summarise(directory)
     assert summary is not None, "every rank ended well, yet none began"
     return summary
 

@@ -27,6 +27,7 @@ from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
 from minga.launch.environment import connect, surroundings
+from minga.measure.events import RunFacts
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
 from minga.model.buffers import agree_on_buffers, take_buffers
@@ -36,7 +37,7 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
 from minga.strategies.capabilities import check_nodes, serve, trainers
-from minga.training.run_log import RunLog, metering_of
+from minga.training.run_log import RunLog, facts_of, metering_of
 from minga.training.shared_loader import SharedLoader
 
 __all__ = ["OwnLoop", "join"]
@@ -65,8 +66,11 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     check_nodes(made, transport.size - made.traits.servers)
     run = around.run if around is not None else None
     recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
-    metering = metering_of(load(run / "experiment.toml"), transport.rank) if run is not None else None
-    return OwnLoop(made, transport, recorder, seed, resources, metering)
+    metering = facts = None
+    if run is not None:
+        experiment = load(run / "experiment.toml")
+        metering, facts = metering_of(experiment, transport.rank), facts_of(experiment, None, transport.rank, made)
+    return OwnLoop(made, transport, recorder, seed, resources, metering, facts)
 
 
 class OwnLoop:
@@ -80,6 +84,7 @@ class OwnLoop:
         seed: int,
         resources: contextlib.ExitStack,
         metering: Metering | None = None,
+        facts: RunFacts | None = None,
     ) -> None:
         self.strategy = strategy
         self._transport = transport
@@ -87,6 +92,7 @@ class OwnLoop:
         self._seed = seed
         self._resources = resources
         self._metering = metering
+        self._facts = facts
         spans = recorder.spans
         self._comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
         self._replica: Replica | None = None
@@ -136,7 +142,7 @@ class OwnLoop:
         replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
         self.strategy.start(replica, self._comm)
         take_buffers(model, self._comm)
-        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering)
+        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering, self._facts)
         self._run_log.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)
         self._serve_if_asked()

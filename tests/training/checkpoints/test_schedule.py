@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_threads
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
+from minga.measure.traffic import Traffic
 from minga.runs.experiment import Checkpoints
 from minga.training.checkpoints.schedule import LAST_MOMENT, CheckpointSchedule, Verdict
 

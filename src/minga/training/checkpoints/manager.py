@@ -21,7 +21,7 @@ from typing import Self
 
 from minga.comm.transport import Transport
 from minga.errors import CheckpointError, DivergedError, MingaError, PeerDiverged, PeerLost, RunStopped
-from minga.measure.events import Checkpointed, CheckpointFailed
+from minga.measure.events import CheckpointFailed, CheckpointWritten
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
@@ -302,7 +302,7 @@ class CheckpointManager(NoCheckpoints):
     def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
         self.last_written = name
         self._recorder.emit(
-            Checkpointed(
+            CheckpointWritten(
                 time=self._recorder.now(),
                 step=step,
                 checkpoint=name,

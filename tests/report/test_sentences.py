@@ -10,7 +10,7 @@ from made_runs import make_run
 from minga.report.dataset.groups import make_dataset
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import choose_target
-from minga.report.words import sentences
+from minga.report.sentences import sentences
 
 
 def told(*runs: Path, target: float | None = None) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from minga.report.dataset.groups import Dataset, Group
-from minga.report.dataset.lines import lines_over_nodes
+from minga.report.dataset.groups import Dataset, RunGroup, lines_over_nodes
 from minga.report.dataset.statistics import differ
 from minga.report.dataset.stragglers import Straggler, find_straggler, in_lockstep
 from minga.report.numbers import duration
-from minga.report.words.phrases import between, count, joined, ratio, strategy_name, subject, verb
+from minga.report.sentences.phrases import between, count, joined, ratio, strategy_name, subject, verb
 
 __all__ = ["best_strategies", "speeds", "stragglers"]
 
@@ -36,19 +35,19 @@ def speeds(dataset: Dataset) -> list[str]:
     return [total, f"Best: {_against_one(dataset, order[-1])}", f"Worst: {_against_one(dataset, order[0])}"]
 
 
-def _speedup(dataset: Dataset, group: Group) -> float:
+def _speedup(dataset: Dataset, group: RunGroup) -> float:
     speedup = dataset.speedup(group)
     assert speedup is not None
     return speedup.median
 
 
-def _differs(dataset: Dataset, group: Group) -> bool:
+def _differs(dataset: Dataset, group: RunGroup) -> bool:
     baseline = dataset.baseline(group)
     assert baseline is not None
     return differ(group.samples_per_second, baseline.samples_per_second)
 
 
-def _against_one(dataset: Dataset, group: Group) -> str:
+def _against_one(dataset: Dataset, group: RunGroup) -> str:
     speedup, baseline = _speedup(dataset, group), dataset.baseline(group)
     assert baseline is not None
     who = f"{subject(dataset, group)} {verb(group, 'is', 'are')}"
@@ -68,7 +67,7 @@ def _against_one(dataset: Dataset, group: Group) -> str:
     return f"{who} {ratio(1 / speedup)} slower than one{per_sample}: {_exchange(group)}."
 
 
-def _exchange(group: Group) -> str:
+def _exchange(group: RunGroup) -> str:
     exchange, waiting = group.share("exchange", "wait"), group.share("wait")
     part = waiting / exchange if exchange > 0.01 else 0.0
     shown = "over 99 %" if 0.995 <= part < 1 else f"{100 * part:.0f} %"
@@ -78,20 +77,20 @@ def _exchange(group: Group) -> str:
 
 def best_strategies(dataset: Dataset) -> list[str]:
     """Where several strategies ran under the same conditions: which one is the fastest."""
-    contests: dict[str, dict[int, list[Group]]] = {}
+    contests: dict[str, dict[int, list[RunGroup]]] = {}
     for group in dataset.groups:
         if group.nodes > 1 and not group.simulated:
             contests.setdefault(group.conditions, {}).setdefault(group.nodes, []).append(group)
-    told = []
+    found = []
     for by_nodes in contests.values():
         contested = [nodes for nodes, groups in by_nodes.items() if len({group.strategy for group in groups}) > 1]
         if contested:
-            told.append(_contest(dataset, by_nodes[max(contested)]))
-    more = [f"{len(told) - _MOST} more such comparisons are in the tables."] if len(told) > _MOST else []
-    return [*told[:_MOST], *more]
+            found.append(_contest(dataset, by_nodes[max(contested)]))
+    more = [f"{len(found) - _MOST} more such comparisons are in the tables."] if len(found) > _MOST else []
+    return [*found[:_MOST], *more]
 
 
-def _contest(dataset: Dataset, groups: list[Group]) -> str:
+def _contest(dataset: Dataset, groups: list[RunGroup]) -> str:
     order = sorted(groups, key=lambda group: -group.samples_per_second.median)
     first, last = order[0], order[-1]
     place = count(first.nodes, "node")
@@ -116,7 +115,7 @@ def stragglers(dataset: Dataset) -> list[str]:
     groups = [group for group in dataset.groups if in_lockstep(group)]
     if not groups:
         return []
-    found: dict[str, list[tuple[Group, Straggler]]] = {}
+    found: dict[str, list[tuple[RunGroup, Straggler]]] = {}
     for group in groups:
         if (straggler := find_straggler(group)) is not None:
             found.setdefault(straggler.name, []).append((group, straggler))
@@ -128,7 +127,7 @@ def stragglers(dataset: Dataset) -> list[str]:
     return [_straggler(dataset, name, cases, len(groups)) for name, cases in list(found.items())[:4]]
 
 
-def _straggler(dataset: Dataset, name: str, cases: list[tuple[Group, Straggler]], groups: int) -> str:
+def _straggler(dataset: Dataset, name: str, cases: list[tuple[RunGroup, Straggler]], groups: int) -> str:
     slower = [straggler.slower for _, straggler in cases]
     waiting = [100 * straggler.waiting for _, straggler in cases]
     if len(cases) == 1:

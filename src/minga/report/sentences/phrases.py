@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.settings import shown_value
 
 __all__ = ["between", "count", "joined", "ratio", "strategy_name", "subject", "verb"]
 
 
-def subject(dataset: Dataset, group: Group) -> str:
+def subject(dataset: Dataset, group: RunGroup) -> str:
     """`4 nodes at 10 Mbit/s with ring (batch 32)`: what differs between the groups, as part of a sentence."""
     if group.environment is not None:
         return f"“{group.label}”"
@@ -27,11 +27,11 @@ def subject(dataset: Dataset, group: Group) -> str:
     return f"{words} ({group.rest})" if group.rest else words
 
 
-def strategy_name(group: Group) -> str:
+def strategy_name(group: RunGroup) -> str:
     return shown_value("strategy", group.strategy)
 
 
-def verb(group: Group, one: str, many: str) -> str:
+def verb(group: RunGroup, one: str, many: str) -> str:
     return one if group.nodes == 1 or group.environment is not None else many
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from minga.report.dataset.groups import Dataset
 from minga.report.dataset.targets import Target
-from minga.report.words.circumstances import energy, failures, links, simulations
-from minga.report.words.outcome import opening, quality, target_times
-from minga.report.words.speed import best_strategies, speeds, stragglers
+from minga.report.sentences.outcome import energy, failures, links, opening, quality, simulations, target_times
+from minga.report.sentences.speed import best_strategies, speeds, stragglers
 
 __all__ = ["sentences"]
 
