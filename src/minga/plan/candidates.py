@@ -83,6 +83,7 @@ def candidates_among_peers(nodes: int) -> list[Candidate]:
         each
         for each in found
         if (each.strategy.traits.adapts or each.strategy.traits.averages_gradients)
+        and not each.strategy.traits.servers
         and each.strategy.codec.epochs_factor <= _LITTLE
     ]
 
