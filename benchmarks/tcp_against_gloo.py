@@ -18,7 +18,7 @@ from minga.comm.collectives import COLLECTIVES
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.torch_dist import TorchTransport
 from minga.launch.rendezvous import join_meeting
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo
 
 RANKS = [2, 4]
 MEGABYTES = [1, 10]

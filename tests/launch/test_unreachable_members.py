@@ -9,7 +9,7 @@ import pytest
 
 from minga.comm.tcp import DataListener
 from minga.errors import PeerTimeout, Refused
-from minga.membership.generation import MemberInfo, new_incarnation
+from minga.net.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
 from several_machines import Host, digests, events, step_of, until
 

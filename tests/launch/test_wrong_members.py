@@ -14,7 +14,7 @@ from minga import Experiment, Training
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost, Refused
-from minga.membership.generation import MemberInfo, new_incarnation
+from minga.net.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
 from minga.runs.workload import Workload
 from minga.strategies import AllReduce

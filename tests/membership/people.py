@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minga.membership.coordinator import Coordinator
-from minga.membership.generation import Generation, MemberInfo, new_incarnation
+from minga.net.generation import Generation, MemberInfo, new_incarnation
 from minga.membership.inquiry import Visit
 from minga.membership.member import Member
 from minga.membership.rules import Rules

@@ -14,7 +14,7 @@ from people import RUN, TOKEN, data_door, form_all, info, join_all, make_coordin
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunError
 from minga.membership.coordinator import Coordinator
 from minga.membership.coordinator_process import coordinating
-from minga.membership.generation import Position
+from minga.net.generation import Position
 from minga.membership.member import Change, Member
 from minga.membership.messages import Alive
 from minga.membership.state_file import load, wait_for_address

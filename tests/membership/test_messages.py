@@ -9,7 +9,7 @@ import pytest
 from people import info
 
 from minga.errors import ConfigError, ProtocolError
-from minga.membership.generation import Generation, MemberInfo, new_secret
+from minga.net.generation import Generation, MemberInfo, new_secret
 from minga.membership.greeting import check_token, proof
 from minga.membership.messages import Announcement, Hello, from_dict, to_dict
 from minga.membership.protocol import decode, encode

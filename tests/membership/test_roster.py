@@ -10,7 +10,7 @@ from people import info
 
 from minga.errors import ConfigError
 from minga.membership.entries import Close
-from minga.membership.generation import MemberInfo, Position
+from minga.net.generation import MemberInfo, Position
 from minga.membership.messages import (
     Alive,
     Announcement,

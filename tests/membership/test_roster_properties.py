@@ -10,7 +10,7 @@ import pytest
 from people import info
 
 from minga.membership.entries import Close
-from minga.membership.generation import MemberInfo, Position
+from minga.net.generation import MemberInfo, Position
 from minga.membership.messages import Announcement, Formed, Heartbeat, Hello, Leave, Refusal, Suspect, Welcome
 from minga.membership.roster import Roster
 from minga.membership.roster_state import RosterState

@@ -5,6 +5,6 @@ member = Member("127.0.0.1", 4000, token, info)
 generation = member.join(timeout_seconds=60)
 """
 
-from minga.membership.generation import Generation, MemberInfo, Position, new_incarnation
+from minga.net.generation import Generation, MemberInfo, Position, new_incarnation
 
 __all__ = ["Generation", "MemberInfo", "Position", "new_incarnation"]

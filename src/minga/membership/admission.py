@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from minga.membership.entries import Entry
-from minga.membership.generation import MemberInfo
+from minga.net.generation import MemberInfo
 from minga.membership.messages import Hello
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minga.membership.generation import START, MemberInfo, Position
+from minga.net.generation import START, MemberInfo, Position
 from minga.membership.messages import FromCoordinator
 
 __all__ = ["Close", "Entry", "Tell", "listed"]

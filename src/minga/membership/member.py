@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.contact import Contact
-from minga.membership.generation import Generation, MemberInfo, Position
+from minga.net.generation import Generation, MemberInfo, Position
 from minga.membership.greeting import check_token
 from minga.membership.messages import (
     Alive,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from minga.errors import ProtocolError
-from minga.membership.generation import START, Generation, MemberInfo, Position
+from minga.net.generation import START, Generation, MemberInfo, Position
 from minga.membership.strict import build, shown
 
 __all__ = [

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
 from minga.membership.entries import listed
-from minga.membership.generation import MemberInfo
+from minga.net.generation import MemberInfo
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules
 

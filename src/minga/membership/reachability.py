@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from minga.membership.generation import MemberInfo
+from minga.net.generation import MemberInfo
 from minga.membership.interfaces import unusable
 
 __all__ = ["unreachable"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from minga.membership.admission import objection
 from minga.membership.entries import Close, Entry, Tell
-from minga.membership.generation import MemberInfo
+from minga.net.generation import MemberInfo
 from minga.membership.messages import Alive, Formed, Heartbeat, Hello, Leave, Refusal, Suspect, Welcome
 from minga.membership.succession import Succession
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from minga.membership.generation import START, Generation, Position
+from minga.net.generation import START, Generation, Position
 from minga.membership.strict import build
 
 __all__ = ["RosterState"]

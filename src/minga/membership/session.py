@@ -30,7 +30,7 @@ from minga.comm.traced import TracedTransport
 from minga.data.fingerprint import fingerprint
 from minga.errors import LeftBehind, PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
 from minga.measure.recorder import Recorder
-from minga.membership.generation import Generation, MemberInfo, new_incarnation
+from minga.net.generation import Generation, MemberInfo, new_incarnation
 from minga.membership.hang_detection import StepTimes
 from minga.membership.member import Change, Member
 from minga.membership.tls import load_tls

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from minga.membership.admission import natural
 from minga.membership.entries import Close, Entry, Tell, listed
-from minga.membership.generation import Generation, Position, new_secret
+from minga.net.generation import Generation, Position, new_secret
 from minga.membership.messages import Announcement, FromCoordinator, Interrupted, Refusal, Waiting
 from minga.membership.quorum import obstacle
 from minga.membership.retries import Retries
