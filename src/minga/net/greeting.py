@@ -1,4 +1,4 @@
-"""The first words on every connection: both sides prove that they know the same secret, which itself never travels.
+"""What comes first on every connection: both sides prove that they know the same secret, which itself never travels.
 
     acceptance = yield from introduce(socket, key, claim=b"...")              # who connects
     opening = yield from hear(socket); accept = yield from check(socket, opening, key, name="r")    # who listens
@@ -146,7 +146,7 @@ def _text(content: bytes) -> str:
 
 
 def _hint(head: bytes) -> str:
-    """What the first bytes of something else look like, in words; empty if they look like nothing."""
+    """What the first bytes of something else look like, for people; empty if they look like nothing."""
     if head.startswith(_TLS_HANDSHAKE):
         return " (this looks like TLS: one side has certificates and the other has none)"
     first = head.split(b"\r")[0]

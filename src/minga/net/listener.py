@@ -40,7 +40,7 @@ class Key(NamedTuple):
 
     secret: bytes
     name: str = ""
-    """What the caller is told that it has reached."""
+    """What is here, for the caller to know."""
     wrong: str = "it knows another secret"
     """The refusal if it does not know the secret."""
 

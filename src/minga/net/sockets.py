@@ -136,6 +136,11 @@ class Socket:
         answer = fcntl.ioctl(self.descriptor, termios.TIOCOUTQ, b"\0" * 4)
         return int(struct.unpack("i", answer)[0])
 
+    def shutdown(self) -> None:
+        """End it in both directions; whoever waits for it is woken up."""
+        with contextlib.suppress(OSError, ValueError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
