@@ -1,18 +1,18 @@
-"""Both sides prove that they know a secret; whoever waits for the sockets, and whatever strangers say."""
+"""Both sides prove that they know a secret, whatever strangers say."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from minga.errors import ConfigError, ProtocolError, Refused
 from minga.net.greeting import PROTOCOL, check, check_token, hear, introduce, proof, refusal
-from minga.net.sockets import Socket, Steps, drive, receive
+from minga.net.sockets import Socket
 
 KEY = b"a key that both sides know"
 
@@ -25,54 +25,42 @@ def pair() -> Iterator[tuple[Socket, Socket]]:
     second.close()
 
 
-def listener(connection: Socket, key: bytes = KEY) -> Steps[tuple[bytes, bytes]]:
-    opening = yield from hear(connection)
-    accept = yield from check(connection, opening, key, name="a run", wrong="its key is another one")
-    connection.send([memoryview(accept)])
-    return opening.claim, accept
+async def listener(connection: Socket) -> bytes:
+    """The claim, if the caller is let in."""
+    opening = await hear(connection)
+    await connection.send_all(await check(connection, opening, KEY, name="a run", wrong="its key is another one"))
+    return opening.claim
 
 
-def meet(*steps: Steps[object]) -> list[object]:
-    """Take turns until all have ended: their results, or the errors."""
-    results: dict[int, object] = {}
-    deadline = time.monotonic() + 5
-    while len(results) < len(steps) and time.monotonic() < deadline:
-        for number, each in enumerate(steps):
-            try:
-                if number not in results:
-                    next(each)
-            except StopIteration as end:
-                results[number] = end.value
-            except (ProtocolError, Refused, OSError) as error:
-                results[number] = error
-                if isinstance(error, Refused) and number == 1:
-                    each.close()
-    return [results.get(number) for number in range(len(steps))]
+def meet(pair: tuple[Socket, Socket], key: bytes, **options: Any) -> list[object]:
+    """What both sides come to: their results, or the errors."""
+
+    async def both() -> list[object]:
+        async with asyncio.timeout(0.5):
+            calling = asyncio.ensure_future(introduce(pair[0], key, **options))
+            hearing = asyncio.ensure_future(listener(pair[1]))
+            for each in (await asyncio.wait([calling, hearing], timeout=0.2))[1]:
+                each.cancel()
+            return list(await asyncio.gather(calling, hearing, return_exceptions=True))
+
+    return asyncio.run(both())
 
 
 def test_both_sides_know_each_other(pair: tuple[Socket, Socket]) -> None:
-    name, heard = meet(introduce(pair[0], KEY, claim=b"data"), listener(pair[1]))
-    assert name == "a run"
-    assert isinstance(heard, tuple) and heard[0] == b"data"
+    assert meet(pair, KEY, claim=b"data") == ["a run", b"data"]
 
 
-def test_it_is_the_same_in_an_event_loop(pair: tuple[Socket, Socket]) -> None:
-    async def both() -> list[object]:
-        calling = drive(pair[0], introduce(pair[0], KEY, claim=b"x", name="a run"))
-        return list(await asyncio.gather(calling, drive(pair[1], listener(pair[1]))))
-
-    name, heard = asyncio.run(both())
-    assert name == "a run"
-    assert isinstance(heard, tuple) and heard[0] == b"x"
+def test_the_name_that_was_expected(pair: tuple[Socket, Socket]) -> None:
+    assert meet(pair, KEY, name="a run") == ["a run", b""]
 
 
-def test_another_key_is_refused_and_another_name_is_noticed(pair: tuple[Socket, Socket]) -> None:
-    _, error = meet(introduce(pair[0], b"another"), listener(pair[1]))
+def test_another_key_is_refused(pair: tuple[Socket, Socket]) -> None:
+    _, error = meet(pair, b"another")
     assert isinstance(error, Refused) and str(error) == "its key is another one"
 
 
 def test_another_name_is_noticed(pair: tuple[Socket, Socket]) -> None:
-    error, _ = meet(introduce(pair[0], KEY, name="my run"), listener(pair[1]))[0], None
+    error, _ = meet(pair, KEY, name="my run")
     assert isinstance(error, Refused) and "this is the coordinator of the run a run, not of my run" in str(error)
 
 
@@ -95,26 +83,24 @@ STRANGE: list[tuple[bytes, str]] = [
 @pytest.mark.parametrize(("said", "why"), STRANGE)
 @pytest.mark.parametrize("side", [hear, lambda connection: introduce(connection, KEY)])
 def test_strange_answers_end_it(
-    pair: tuple[Socket, Socket], side: Callable[[Socket], Steps[object]], said: bytes, why: str
+    pair: tuple[Socket, Socket], side: Callable[[Socket], Awaitable[object]], said: bytes, why: str
 ) -> None:
     pair[1].send([memoryview(said)])
     with pytest.raises((ProtocolError, Refused), match=why):
-        for _ in side(pair[0]):
-            time.sleep(0.001)
+        asyncio.run(side(pair[0]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", [b"", bytes(31)])
 def test_a_nonce_that_is_too_short(pair: tuple[Socket, Socket], content: bytes) -> None:
     pair[1].send([memoryview(frame(1, content))])
     with pytest.raises(ProtocolError, match=f"an opening of {len(content)} bytes"):
-        next(hear(pair[0]))
+        asyncio.run(hear(pair[0]))
 
 
 def test_a_refusal_is_fit_to_be_shown(pair: tuple[Socket, Socket]) -> None:
     pair[1].send([memoryview(refusal("\x1b[31m no " + "x" * 3000))])
     with pytest.raises(Refused) as caught:
-        for _ in introduce(pair[0], KEY):
-            pass
+        asyncio.run(introduce(pair[0], KEY))
     assert str(caught.value).isprintable() and len(str(caught.value)) <= 500
 
 
@@ -122,9 +108,9 @@ def test_who_ends_the_connection_is_noticed(pair: tuple[Socket, Socket]) -> None
     pair[1].send([memoryview(b"ming")])
     pair[1].shutdown()
     with pytest.raises(ConnectionResetError, match="in the middle of a message"):
-        next(hear(pair[0]))
+        asyncio.run(hear(pair[0]))
     with pytest.raises(ConnectionResetError, match="between two messages"):
-        next(receive(pair[0], 3))
+        asyncio.run(pair[0].receive(3))
 
 
 def test_a_proof_depends_on_everything() -> None:

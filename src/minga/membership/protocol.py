@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from minga.errors import PeerTimeout, ProtocolError
 from minga.membership.messages import FromCoordinator, FromMember, from_dict, to_dict
 from minga.net.greeting import introduce
-from minga.net.sockets import WRITE, Socket, connect, drive, ready, receive
+from minga.net.sockets import WRITE, Socket, connect
 from minga.net.strict import decode
 from minga.net.tls import Tls
 
@@ -64,7 +64,7 @@ class CoordinatorAddress:
         try:
             try:
                 async with asyncio.timeout(greeting_seconds):
-                    await drive(socket, introduce(socket, self.token.encode(), claim=CLAIM, name=self.run))
+                    await introduce(socket, self.token.encode(), claim=CLAIM, name=self.run)
             except TimeoutError:
                 raise PeerTimeout(
                     f"{self.address}:{self.port} takes connections, but says nothing for {greeting_seconds:g} s: is "
@@ -106,7 +106,7 @@ class ControlConnection:
             raise ConnectionAbortedError("the connection was ended here")
         self._receiving = True
         try:
-            return await drive(self._socket, receive(self._socket, count))
+            return await self._socket.receive(count)
         finally:
             self._receiving = False
             self._close_if_aborted()
@@ -135,7 +135,7 @@ class ControlConnection:
                 count = self._socket.send([memoryview(bytes(self._unsent[:_MOST_UNSENT]))])
                 del self._unsent[:count]
                 if self._unsent:
-                    await ready(self._socket, WRITE)
+                    await self._socket.ready(WRITE)
         except OSError:  # whoever receives finds out why
             self._unsent.clear()
         finally:

@@ -1,7 +1,7 @@
 """What comes first on every connection: both sides prove that they know the same secret, which itself never travels.
 
-    acceptance = yield from introduce(socket, key, claim=b"...")              # who connects
-    opening = yield from hear(socket); accept = yield from check(socket, opening, key, name="r")    # who listens
+    name = await introduce(socket, key, claim=b"...")                           # who connects
+    opening = await hear(socket); accept = await check(socket, opening, key)    # who listens
 
     caller                                          listener
       OPENING    nonce, claim             ──────>
@@ -24,7 +24,7 @@ import struct
 from typing import Literal, NamedTuple
 
 from minga.errors import ConfigError, ProtocolError, Refused
-from minga.net.sockets import Socket, Steps, receive, send
+from minga.net.sockets import Socket
 from minga.net.strict import shown
 
 __all__ = ["PROTOCOL", "Opening", "check", "check_token", "hear", "introduce", "new_token", "proof", "refusal"]
@@ -65,38 +65,38 @@ def check_token(token: str) -> str:
     return token
 
 
-def introduce(socket: Socket, key: bytes, *, claim: bytes = b"", name: str | None = None) -> Steps[str]:
+async def introduce(socket: Socket, key: bytes, *, claim: bytes = b"", name: str | None = None) -> str:
     """The caller's side; the listener's name. `name`: what it must be, if that is known.
 
     `Refused` if the other side says no, which is not yet known to be the right one; `ProtocolError` if it is not.
     """
     opening = secrets.token_bytes(_NONCE_BYTES) + claim
-    yield from send(socket, _frame(_OPENING, opening))
-    challenge = yield from _receive(socket, _CHALLENGE)
+    await socket.send_all(_frame(_OPENING, opening))
+    challenge = await _receive(socket, _CHALLENGE)
     found = _text(challenge[_NONCE_BYTES:])
     if name is not None and found != name:
         raise Refused(f"this is the coordinator of the run {found}, not of {name}; look at address and port")
-    yield from send(socket, _frame(_PROOF, proof(key, "caller", opening, challenge)))
-    theirs = yield from _receive(socket, _PROOF)
+    await socket.send_all(_frame(_PROOF, proof(key, "caller", opening, challenge)))
+    theirs = await _receive(socket, _PROOF)
     if not hmac.compare_digest(theirs, proof(key, "listener", opening, challenge)):
         raise ProtocolError("the other side could not prove that it knows the secret: it is not who should be there")
     return found
 
 
-def hear(socket: Socket) -> Steps[Opening]:
+async def hear(socket: Socket) -> Opening:
     """The listener's side, first part: what does the caller claim?"""
-    opening = yield from _receive(socket, _OPENING)
+    opening = await _receive(socket, _OPENING)
     return Opening(opening[:_NONCE_BYTES], opening[_NONCE_BYTES:])
 
 
-def check(socket: Socket, opening: Opening, key: bytes, *, name: str = "", wrong: str) -> Steps[bytes]:
+async def check(socket: Socket, opening: Opening, key: bytes, *, name: str = "", wrong: str) -> bytes:
     """The listener's side, second part; what remains to be sent to the caller, who knows the secret.
 
     `wrong`: the reason of the refusal if it does not.
     """
     challenge = secrets.token_bytes(_NONCE_BYTES) + name.encode()
-    yield from send(socket, _frame(_CHALLENGE, challenge))
-    theirs = yield from _receive(socket, _PROOF)
+    await socket.send_all(_frame(_CHALLENGE, challenge))
+    theirs = await _receive(socket, _PROOF)
     said = b"".join(opening)
     if not hmac.compare_digest(theirs, proof(key, "caller", said, challenge)):
         raise Refused(wrong)
@@ -120,8 +120,8 @@ def _frame(kind: int, content: bytes) -> bytes:
     return _HEAD.pack(_MAGIC, PROTOCOL, kind, len(content)) + content
 
 
-def _receive(socket: Socket, wanted: int) -> Steps[bytes]:
-    head = yield from receive(socket, _HEAD.size)
+async def _receive(socket: Socket, wanted: int) -> bytes:
+    head = await socket.receive(_HEAD.size)
     magic, protocol, kind, length = _HEAD.unpack(head)
     if magic != _MAGIC:
         raise ProtocolError(f"this is no greeting of Minga{_hint(head)}")
@@ -129,7 +129,7 @@ def _receive(socket: Socket, wanted: int) -> Steps[bytes]:
         raise Refused(f"it speaks protocol {protocol}, this is {PROTOCOL}: install the same version of Minga on both")
     if length > _LONGEST:
         raise ProtocolError(f"a greeting of {length} bytes, of which at most {_LONGEST} are accepted")
-    content = yield from receive(socket, length)
+    content = await socket.receive(length)
     if kind == _REFUSAL and wanted != _OPENING:
         raise Refused(_text(content))
     if kind != wanted:

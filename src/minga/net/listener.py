@@ -21,7 +21,7 @@ from typing import NamedTuple
 from minga.base.rate_limit import RateLimit
 from minga.errors import ProtocolError, Refused
 from minga.net.greeting import Opening, check, hear, refusal
-from minga.net.sockets import READ, Socket, drive, ready
+from minga.net.sockets import READ, Socket
 from minga.net.tls import why_not
 
 __all__ = ["Key", "Listener"]
@@ -133,11 +133,10 @@ class Listener:
         try:
             async with visitor.deadline:
                 if self._context is not None:
-                    await drive(connection, connection.encrypt(self._context))
-                opening = await drive(connection, hear(connection))
+                    await connection.encrypt(self._context)
+                opening = await hear(connection)
                 key = await self._key_for(visitor, opening)
-                greeting = check(connection, opening, key.secret, name=key.name, wrong=key.wrong)
-                accept = await drive(connection, greeting)
+                accept = await check(connection, opening, key.secret, name=key.name, wrong=key.wrong)
             self.unfinished.pop(visitor, None)
             await self._welcome(connection, opening, accept)
             handed_over = True
@@ -166,7 +165,7 @@ class Listener:
             self._make_room(self.early, _MOST_EARLY - 1)
             changed = self.early[visitor] = asyncio.Event()
             visitor.deadline.reschedule(loop.time() + _EARLY_SECONDS)
-            gone = asyncio.ensure_future(ready(visitor.connection, READ))  # it has nothing to say before it is answered
+            gone = asyncio.ensure_future(visitor.connection.ready(READ))  # it has nothing to say before it is answered
             there = asyncio.ensure_future(changed.wait())
             try:
                 await asyncio.wait([gone, there], return_when=asyncio.FIRST_COMPLETED)
@@ -187,6 +186,6 @@ class Listener:
         try:
             connection.send([memoryview(refusal(reason))])
             async with asyncio.timeout(0.2):
-                await ready(connection, READ)
+                await connection.ready(READ)
         except (OSError, TimeoutError):
             pass

@@ -1,10 +1,9 @@
 """Connections that never block, plain or with TLS, and the one place where ports are listened on.
 
-    socket = Socket(accepted); socket.receive_into(view)   # bytes, 0 at the end, None: nothing now
-    await drive(socket, socket.encrypt(tls.server))        # in an event loop; elsewhere a poller goes on with the steps
+    socket = await connect("10.0.0.1", 4000, tls.client)       # in an event loop
+    socket.receive_into(view)                                  # anywhere: bytes, 0 at the end, None: nothing now
 
-What takes several messages is a generator of `Steps`: it yields READ or WRITE where it can't go on before the
-connection is ready for that. So greetings and handshakes are written once, whoever waits for the connection.
+Who makes a connection waits for it in an event loop; what comes after the greeting may be moved by any poller.
 
 The kernel wakes nobody before a good part of a message has arrived (SO_RCVLOWAT): on a link of 100 Mbit/s packets come
 8,000 times a second, and each would take the core from training.
@@ -23,17 +22,13 @@ import ssl
 import struct
 import termios
 import time
-from collections.abc import Generator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from minga.errors import PortBusy
 
-__all__ = ["READ", "WRITE", "Socket", "Steps", "Waker", "connect", "drive", "listen", "ready", "receive", "send"]
-
-Result = TypeVar("Result")
+__all__ = ["READ", "WRITE", "Socket", "Waker", "connect", "listen"]
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
-Steps = Generator[int, None, Result]
 
 # Bytes that have to be there before anybody is woken up; also the end of a message, if that is less.
 _ENOUGH = 1 << 18
@@ -69,33 +64,6 @@ class Socket:
             return "unknown", 0
         return str(name[0]), int(name[1])
 
-    def connect(self, address: tuple[object, ...]) -> Steps[None]:
-        try:
-            self._socket.connect(address)
-        except BlockingIOError:
-            yield WRITE
-        failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if failure:
-            raise OSError(failure, os.strerror(failure))
-
-    def encrypt(self, context: ssl.SSLContext, server_name: str | None = None) -> Steps[None]:
-        """The handshake of TLS; `server_name` is given by the side that connects."""
-        self._tls = context.wrap_socket(
-            self._socket,
-            server_side=server_name is None,
-            server_hostname=server_name,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=True,
-        )
-        self._socket = self._tls
-        while True:
-            try:
-                return self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                yield READ
-            except ssl.SSLWantWriteError:
-                yield WRITE
-
     def receive_into(self, view: memoryview) -> int | None:
         """How many bytes came; 0 when the other side has ended, None when there is nothing now."""
         try:
@@ -124,6 +92,68 @@ class Socket:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
             self._low_water = low_water
 
+    # In an event loop
+
+    async def ready(self, wanted: int) -> None:
+        """Wait until something can be read or written; for one waiter of each kind at a time."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        reads = wanted == READ
+        add, remove = (loop.add_reader, loop.remove_reader) if reads else (loop.add_writer, loop.remove_writer)
+        add(self.descriptor, lambda: None if waiter.done() else waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            remove(self.descriptor)
+
+    async def connect(self, address: tuple[object, ...]) -> None:
+        try:
+            self._socket.connect(address)
+        except BlockingIOError:
+            await self.ready(WRITE)
+        failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    async def encrypt(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        """The handshake of TLS; `server_name` is given by the side that connects."""
+        self._socket = self._tls = context.wrap_socket(
+            self._socket,
+            server_side=server_name is None,
+            server_hostname=server_name,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=True,
+        )
+        while True:
+            try:
+                return self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.ready(READ)
+            except ssl.SSLWantWriteError:
+                await self.ready(WRITE)
+
+    async def send_all(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest := rest[self.send([rest]) :]:
+            await self.ready(WRITE)
+
+    async def receive(self, count: int) -> bytes:
+        """Exactly so many bytes; `ConnectionResetError` when the other side ends before that."""
+        content = bytearray(count)
+        view = memoryview(content)
+        while view:
+            received = self.receive_into(view)
+            if received is None:
+                await self.ready(READ)
+            elif received == 0:
+                cut = "in the middle of a message" if len(view) < count else "between two messages"
+                raise ConnectionResetError(f"the other side ended the connection {cut}")
+            else:
+                view = view[received:]
+        return bytes(content)
+
+    # The end
+
     def finish(self, deadline: float) -> None:
         """Close, once what was sent has arrived: closing with something unread would make the kernel drop it."""
         with contextlib.suppress(OSError, ValueError):
@@ -146,68 +176,20 @@ class Socket:
             self._socket.close()
 
 
-def send(connection: Socket, content: bytes) -> Steps[None]:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[connection.send([rest]) :]
-        if rest:
-            yield WRITE
-
-
-def receive(connection: Socket, count: int) -> Steps[bytes]:
-    """Exactly so many bytes; `ConnectionResetError` when the other side ends before that."""
-    content = bytearray(count)
-    view = memoryview(content)
-    while view:
-        received = connection.receive_into(view)
-        if received is None:
-            yield READ
-        elif received == 0:
-            cut = "in the middle of a message" if len(view) < count else "between two messages"
-            raise ConnectionResetError(f"the other side ended the connection {cut}")
-        else:
-            view = view[received:]
-    return bytes(content)
-
-
-async def ready(connection: Socket, wanted: int) -> None:
-    """Wait in an event loop until something can be read or written; for one waiter of each kind at a time."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-    add, remove = (loop.add_reader, loop.remove_reader) if wanted == READ else (loop.add_writer, loop.remove_writer)
-    add(connection.descriptor, lambda: None if waiter.done() else waiter.set_result(None))
-    try:
-        await waiter
-    finally:
-        remove(connection.descriptor)
-
-
-async def drive(connection: Socket, steps: Steps[Result]) -> Result:
-    """Go through the steps in an event loop."""
-    while True:
-        try:
-            wanted = next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        await ready(connection, wanted)
-
-
 async def connect(
     address: str, port: int, context: ssl.SSLContext | None = None, *, source_address: str | None = None
 ) -> Socket:
     """A connection, in an event loop; `source_address`: that of the interface to go by."""
     failure: OSError | None = None
-    loop = asyncio.get_running_loop()
-    for family, kind, _, _, target in await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM):
+    for family, kind, _, _, target in socket.getaddrinfo(address, port, type=socket.SOCK_STREAM):
         plain = socket.socket(family, kind)
         connection = Socket(plain)
         try:
             if source_address is not None:
                 plain.bind((source_address, 0))
-            await drive(connection, connection.connect(target))
+            await connection.connect(target)
             if context is not None:
-                await drive(connection, connection.encrypt(context, server_name=address))
+                await connection.encrypt(context, server_name=address)
             return connection
         except BaseException as error:
             connection.close()

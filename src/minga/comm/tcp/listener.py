@@ -9,8 +9,6 @@ generation that this process has not heard of yet: it waits. All greetings go on
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import struct
 import threading
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 from minga.errors import Refused
 from minga.net.greeting import Opening
 from minga.net.listener import Key, Listener
+from minga.net.loop_thread import LoopThread
 from minga.net.sockets import Socket, listen
 from minga.net.tls import Tls
 
@@ -69,10 +68,8 @@ class DataListener:
         self._expected: dict[tuple[int, int], tuple[bytes, Accept]] = {}
         self._over: set[tuple[int, int]] = set()
         self._latest = -1
-        self._loop = asyncio.new_event_loop()
-        self._serving = self._loop.create_task(self.listener.serve())
-        self._thread = threading.Thread(target=self._run, name=f"minga-listener-{self.port}", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread(f"minga-listener-{self.port}")
+        self._thread.begin(self.listener.serve)
 
     def __enter__(self) -> DataListener:
         return self
@@ -87,7 +84,7 @@ class DataListener:
                 self._latest = generation
                 self._over.clear()
             self._expected[generation, rank] = (secret, accept)
-        self._do(self.listener.reconsider)
+        self._thread.do(self.listener.reconsider)
 
     def forget(self, generation: int, rank: int) -> None:
         """Let nobody in for this rank any more."""
@@ -96,20 +93,7 @@ class DataListener:
                 self._over.add((generation, rank))
 
     def close(self) -> None:
-        self._do(self._serving.cancel)
-        self._thread.join(timeout=5)
-
-    def _do(self, action: Callable[[], object]) -> None:
-        """In the listener's thread."""
-        with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._loop.call_soon_threadsafe(action)
-
-    def _run(self) -> None:
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                self._loop.run_until_complete(self._serving)
-        finally:
-            self._loop.close()
+        self._thread.close()
 
     def _look_up(self, opening: Opening) -> Key | None:
         claim = Claim.unpack(opening.claim)
