@@ -25,9 +25,9 @@ RULES = {"expect": 3, "heartbeat_seconds": 0.2, "heartbeat_timeout_seconds": 1.5
 
 MEMBER = """
 import socket, sys, time
-from minga.membership import MemberInfo, new_incarnation
 from minga.membership.member import Member
 from minga.membership.protocol import CoordinatorAddress
+from minga.net.generation import MemberInfo, new_incarnation
 listening = socket.create_server(("127.0.0.1", 0))
 info = MemberInfo(id=sys.argv[1], incarnation=new_incarnation(), address="127.0.0.1", port=listening.getsockname()[1])
 member = Member(CoordinatorAddress(address="127.0.0.1", port=int(sys.argv[2]), token=sys.argv[3]), info)

@@ -30,7 +30,7 @@ __all__ = ["TorchTransport"]
 
 # Messages of `start` jobs live above this tag, so that they never meet the caller's.
 _BACKGROUND = 1 << 20
-# How long a rank that gave up waits for the others' word on whether they wait too.
+# How long a rank that gave up waits for the others to say whether they wait too.
 _ROLL_CALL_SECONDS = 1.0
 
 
@@ -213,7 +213,7 @@ class _Shared:
 
 
 def _failure(error: RuntimeError, seconds: float, what: str, shared: _Shared, members: Sequence[int]) -> PeerLost:
-    """Gloo tells everything as a RuntimeError; the text says which kind it is."""
+    """With gloo every error is a RuntimeError; the text says which kind it is."""
     text = str(error).strip()
     if "timed out" in text.lower() or "timeout" in text.lower():
         absent = shared.absent(members)
