@@ -10,7 +10,6 @@ import re
 import shutil
 import socket
 import ssl
-import stat
 import time
 import types
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 from people import at, data_port, info, join_all, make_coordinator, members, until
 
-from minga.errors import ConfigError, PeerTimeout
+from minga.errors import PeerTimeout
 from minga.membership.coordinator_process import coordinating
 from minga.membership.inquiry import ask
 from minga.membership.member import Member
@@ -162,29 +161,3 @@ def test_who_never_finishes_the_handshake_is_dropped(
             with contextlib.suppress(ConnectionResetError):
                 assert silent.recv(10) == b""
     assert "no greeting within 0.4 s" in caplog.text
-
-
-def test_keys_are_for_their_owner_and_authorities_are_kept(certificates: Path, tmp_path: Path) -> None:
-    for key in (certificates / "ours" / "authority.key", certificates / "ours" / "127.0.0.1" / "node.key"):
-        assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    make_certificates(tmp_path / "c", ["10.0.0.1"])
-    authority = (tmp_path / "c" / "authority.pem").read_bytes()
-    (added,) = make_certificates(tmp_path / "c", ["node.example.org"], days=1)
-    assert (added / "authority.pem").read_bytes() == authority
-    load_tls(added)
-    with pytest.raises(ConfigError, match="is there already; remove it"):
-        make_certificates(tmp_path / "c", ["10.0.0.1"])
-    for wrong in ("0.0.0.0", "a b", "../up", ""):
-        with pytest.raises(ConfigError):
-            make_certificates(tmp_path / "c", [wrong])
-    with pytest.raises(ConfigError, match="days"):
-        make_certificates(tmp_path / "c", ["10.0.0.2"], days=0)
-
-
-def test_directories_that_have_no_certificates(certificates: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no node\.pem; give the directory of one node"):
-        load_tls(certificates / "ours")
-    for name in ("authority.pem", "node.pem", "node.key"):
-        (tmp_path / name).write_text("nonsense")
-    with pytest.raises(ConfigError, match="can't be used"):
-        load_tls(tmp_path)
