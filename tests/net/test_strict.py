@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import pytest
 
 from minga.errors import ProtocolError
-from minga.net.strict import Count, Flag, Many, Record, Seconds, Text, decode, parse, shown
+from minga.net.strict import Count, Flag, Many, Seconds, StrictRecord, Text, decode, parse, shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inner(Record):
+class Inner(StrictRecord):
     number: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outer(Record):
+class Outer(StrictRecord):
     name: Text
     flag: Flag
     seconds: Seconds

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 from minga.membership.messages import Hello
-from minga.membership.roster_state import Entry, RosterState, listed
+from minga.membership.roster_state import RosterEntry, RosterState, listed
 from minga.membership.rules import Rules
 from minga.net.generation import MemberInfo
 
@@ -31,7 +31,7 @@ _REMEDIES = {
 }
 
 
-def objection(rules: Rules, state: RosterState, hello: Hello, known: Entry | None, there: int) -> str:
+def objection(rules: Rules, state: RosterState, hello: Hello, known: RosterEntry | None, there: int) -> str:
     """Why somebody can't take part; empty if it can. `known` has its id; `there` are members and joiners."""
     info = hello.info
     if info.incarnation in state.out:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from minga.errors import ProtocolError
 from minga.net.generation import START, Generation, MemberInfo, Position
-from minga.net.strict import Count, Flag, Many, Record, Seconds, Text, parse, shown
+from minga.net.strict import Count, Flag, Many, Seconds, StrictRecord, Text, parse, shown
 
 __all__ = [
     "Alive",
@@ -39,7 +39,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hello(Record):
+class Hello(StrictRecord):
     """A member's first message: who it is, and what it has in common with the others."""
 
     info: MemberInfo
@@ -53,12 +53,12 @@ class Hello(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inquiry(Record):
+class Inquiry(StrictRecord):
     """A visitor asks what this run is about, before it says hello or instead of that."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description(Record):
+class Description(StrictRecord):
     """What a visitor needs to take part."""
 
     run: Text
@@ -69,7 +69,7 @@ class Description(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handover(Record):
+class Handover(StrictRecord):
     """A visitor that has trained on another machine brings what it has written down, or a part of it."""
 
     id: Text
@@ -85,12 +85,12 @@ class Handover(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Received(Record):
+class Received(StrictRecord):
     """The answer to a handover."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heartbeat(Record):
+class Heartbeat(StrictRecord):
     """A member is alive, and this far."""
 
     number: Count
@@ -99,14 +99,14 @@ class Heartbeat(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Formed(Record):
+class Formed(StrictRecord):
     """A member has its connections to all others of a generation."""
 
     generation: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suspect(Record):
+class Suspect(StrictRecord):
     """Somebody did not answer."""
 
     generation: Count
@@ -119,14 +119,14 @@ class Suspect(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave(Record):
+class Leave(StrictRecord):
     """A member goes: because the run is done (others go on to their ends), or before that (they re-form)."""
 
     finished: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Welcome(Record):
+class Welcome(StrictRecord):
     """A member is known; it takes part from the next announcement on, or still does."""
 
     heartbeat_seconds: Seconds
@@ -134,14 +134,14 @@ class Welcome(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alive(Record):
+class Alive(StrictRecord):
     """The answer to a heartbeat."""
 
     number: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Announcement(Record):
+class Announcement(StrictRecord):
     """The next generation."""
 
     generation: Generation
@@ -153,7 +153,7 @@ class Announcement(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interrupted(Record):
+class Interrupted(StrictRecord):
     """The generation has lost somebody, and the next one can't be formed yet."""
 
     generation: Count
@@ -161,21 +161,21 @@ class Interrupted(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting(Record):
+class Waiting(StrictRecord):
     """Why there is no next generation yet."""
 
     message: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended(Record):
+class Ended(StrictRecord):
     """The run is over before its end, for everybody: whoever has started it has ended it."""
 
     reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal(Record):
+class Refusal(StrictRecord):
     """The coordinator's no; the connection ends."""
 
     reason: Text

@@ -37,7 +37,7 @@ from minga.membership.messages import (
     Waiting,
     Welcome,
 )
-from minga.membership.roster_state import Entry, RosterState, listed
+from minga.membership.roster_state import RosterEntry, RosterState, listed
 from minga.membership.rules import Rules
 from minga.membership.suspicion import Retries, Suspicions
 from minga.net.generation import Generation, MemberInfo, Position, new_secret
@@ -82,8 +82,8 @@ class Roster:
         self.state = state or RosterState()
         self.version = 0
         """Changes so far of what a restarted coordinator must know."""
-        self.members: dict[str, Entry] = {}
-        self.waiting: dict[str, Entry] = {}
+        self.members: dict[str, RosterEntry] = {}
+        self.waiting: dict[str, RosterEntry] = {}
         self._suspicions = Suspicions()
         self._effects: list[Send | Close] = []
         self._secret = secret
@@ -104,7 +104,7 @@ class Roster:
         deadline = now + self._rules.heartbeat_timeout_seconds + 1
         for info in generation.members:
             if info.incarnation not in self.state.out:
-                self.members[info.id] = Entry(info, None, deadline, now, now, self.state.position, restored=True)
+                self.members[info.id] = RosterEntry(info, None, deadline, now, now, self.state.position, restored=True)
                 self.members[info.id].formed = self.state.formed
         if self.state.interrupted:
             self._losses = ["a member was lost before the coordinator came back"]
@@ -149,7 +149,7 @@ class Roster:
             if old is not None:
                 self._put_out(old, f"a newer process of {old.info.id} has taken its place")
             deadline = now + rules.heartbeat_timeout_seconds
-            self.waiting[hello.info.id] = Entry(hello.info, link, deadline, now, now, hello.position)
+            self.waiting[hello.info.id] = RosterEntry(hello.info, link, deadline, now, now, hello.position)
             if self._interrupted:
                 self._settle(now, rules.join_window_seconds)
             if self.state.generation is None:
@@ -157,7 +157,7 @@ class Roster:
         self._advance(now)
         return True
 
-    def _come_back(self, now: float, link: int, entry: Entry, hello: Hello) -> None:
+    def _come_back(self, now: float, link: int, entry: RosterEntry, hello: Hello) -> None:
         """The same process on a new connection: the old one broke, or the coordinator was away."""
         if entry.link is not None:
             self._effects.append(Close(entry.link))
@@ -379,12 +379,12 @@ class Roster:
             if self._can_do_without([entry]):
                 self._put_out_for_now(now, entry, why)
 
-    def _put_out_for_now(self, now: float, entry: Entry, why: str) -> None:
+    def _put_out_for_now(self, now: float, entry: RosterEntry, why: str) -> None:
         """Others and it could not connect, or not train; it may try again, but not at once, and ever later."""
         self._retries.failed(now, entry.info.id, why)
         self._put_out(entry, why, silent=True)
 
-    def _joining(self, now: float) -> list[Entry]:
+    def _joining(self, now: float) -> list[RosterEntry]:
         """Who waits and may be in the next generation."""
         return [entry for entry in self.waiting.values() if now >= self._retries.due(entry.info.id)]
 
@@ -404,7 +404,7 @@ class Roster:
             self.state.banned[id] = reason
             self._put_out(entry, reason, silent=True)
 
-    def _can_do_without(self, leaving: Collection[Entry]) -> bool:
+    def _can_do_without(self, leaving: Collection[RosterEntry]) -> bool:
         """Whether the others may go on, and one of them has the state."""
         stay = [entry for entry in self._present() if entry not in leaving]
         before = self.state.formed_members
@@ -412,7 +412,7 @@ class Roster:
             return False
         return bool(stay) and not self._obstacle(stay)
 
-    def _obstacle(self, candidates: Collection[Entry]) -> str:
+    def _obstacle(self, candidates: Collection[RosterEntry]) -> str:
         """Why these can't be the next generation; empty if they can."""
         absent = [entry.info.id for entry in candidates if entry.link is None]
         if absent:  # for a moment only: they come back, or are out
@@ -420,7 +420,7 @@ class Roster:
         lost = {entry.info.incarnation for entry in self.members.values() if entry.lost and entry.ended}
         return obstacle(self._rules, self.state, [entry.info for entry in candidates], self.state.ended | lost)
 
-    def _announce(self, now: float, reason: str, joining: Collection[Entry]) -> None:
+    def _announce(self, now: float, reason: str, joining: Collection[RosterEntry]) -> None:
         """The next generation: workers first, in the old order with newcomers behind them; then servers.
 
         Servers are in the order of their ids: each has a part of its own, also when it was started again.
@@ -458,7 +458,7 @@ class Roster:
             generation=generation, position=self.state.position, survivors=survivors, reason=self.state.reason
         )
 
-    def _set_formed(self, now: float, entry: Entry) -> None:
+    def _set_formed(self, now: float, entry: RosterEntry) -> None:
         if entry.formed:
             return
         entry.formed, entry.progressed = True, now
@@ -475,7 +475,7 @@ class Roster:
             self.state.ended.add(incarnation)
             self.version += 1
 
-    def _find_again(self, now: float, entry: Entry) -> None:
+    def _find_again(self, now: float, entry: RosterEntry) -> None:
         """A member that was given up, but not yet left out of a generation, is heard of again."""
         if entry.lost:
             entry.lost = ""
@@ -501,7 +501,7 @@ class Roster:
     def _interruption(self) -> Interrupted:
         return Interrupted(generation=self.state.number, reason="; ".join(self._losses))
 
-    def _put_out(self, entry: Entry, reason: str, *, silent: bool = False) -> None:
+    def _put_out(self, entry: RosterEntry, reason: str, *, silent: bool = False) -> None:
         """For good: this process is refused from now on. `silent`: it may not know, and go on somewhere."""
         if entry.link is not None:
             self._effects.append(Close(entry.link, Refusal(reason=reason)))
@@ -511,7 +511,7 @@ class Roster:
             self._interrupt(reason)
         self._forget(entry, reason, silent=silent)
 
-    def _forget(self, entry: Entry, reason: str, *, silent: bool = False) -> None:
+    def _forget(self, entry: RosterEntry, reason: str, *, silent: bool = False) -> None:
         del self.members[entry.info.id]
         state = self.state
         state.position = state.position.further(entry.position)
@@ -522,7 +522,7 @@ class Roster:
             state.ended.add(entry.info.incarnation)
         self.version += 1
 
-    def _present(self) -> list[Entry]:
+    def _present(self) -> list[RosterEntry]:
         return [entry for entry in self.members.values() if not entry.lost]
 
     def _send_all(self, message: FromCoordinator) -> None:
@@ -530,9 +530,9 @@ class Roster:
             if entry.link is not None:
                 self._effects.append(Send(entry.link, message))
 
-    def _find(self, info: MemberInfo) -> Entry | None:
+    def _find(self, info: MemberInfo) -> RosterEntry | None:
         known = self.members.get(info.id) or self.waiting.get(info.id)
         return known if known is not None and known.info == info else None
 
-    def _of_link(self, link: int) -> Entry | None:
+    def _of_link(self, link: int) -> RosterEntry | None:
         return next((e for e in (*self.members.values(), *self.waiting.values()) if e.link == link), None)

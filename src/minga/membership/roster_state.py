@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from minga.net.generation import START, Generation, MemberInfo, Position
-from minga.net.strict import Count, Flag, Record, Text, parse
+from minga.net.strict import Count, Flag, StrictRecord, Text, parse
 
-__all__ = ["Entry", "RosterState", "listed"]
+__all__ = ["RosterEntry", "RosterState", "listed"]
 
 
 @dataclass(kw_only=True)
-class RosterState(Record):
+class RosterState(StrictRecord):
     """The part of the roster that outlives its process."""
 
     number: Count = 0
@@ -51,7 +51,7 @@ class RosterState(Record):
 
 
 @dataclass
-class Entry:
+class RosterEntry:
     """What is known of one member."""
 
     info: MemberInfo

@@ -21,7 +21,7 @@ from typing import Any
 
 from minga.errors import ConfigError, PeerTimeout, ProtocolError, RunError
 from minga.membership.roster_state import RosterState
-from minga.net.strict import Count, Record, Text, decode, parse
+from minga.net.strict import Count, StrictRecord, Text, decode, parse
 
 __all__ = ["CoordinatorState", "load", "own", "save", "wait_for_address"]
 
@@ -30,7 +30,7 @@ _TICK_SECONDS = 0.02
 
 
 @dataclass(kw_only=True)
-class CoordinatorState(Record):
+class CoordinatorState(StrictRecord):
     """What a restarted coordinator must know."""
 
     run: Text

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, StringConstraints, model_validator
 
-from minga.net.strict import Count, Many, Record, Text, parse
+from minga.net.strict import Count, Many, StrictRecord, Text, parse
 
 __all__ = ["START", "Generation", "MemberInfo", "Position", "new_incarnation", "new_secret"]
 
@@ -32,7 +32,7 @@ def new_secret() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position(Record):
+class Position(StrictRecord):
     """Where in the data a run is."""
 
     step: Count = 0
@@ -48,7 +48,7 @@ START = Position()
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemberInfo(Record):
+class MemberInfo(StrictRecord):
     """A process that takes part."""
 
     id: Annotated[str, Strict(), StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -72,7 +72,7 @@ class MemberInfo(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generation(Record):
+class Generation(StrictRecord):
     """An epoch of membership."""
 
     number: Count

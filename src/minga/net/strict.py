@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, Val
 
 from minga.errors import ProtocolError
 
-__all__ = ["LONGEST_TEXT", "Count", "Flag", "Many", "Record", "Seconds", "Text", "decode", "parse", "shown"]
+__all__ = ["LONGEST_TEXT", "Count", "Flag", "Many", "Seconds", "StrictRecord", "Text", "decode", "parse", "shown"]
 
 LONGEST_TEXT = 2000
 
@@ -38,7 +38,7 @@ Many = Field(max_length=4096)
 """For lists and tables of things."""
 
 
-class Record:
+class StrictRecord:
     """Base of dataclasses that come from elsewhere: a field that they don't have is an error."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -56,7 +56,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def parse(cls: type[T], table: object, where: str) -> T:
-    """An object of a dataclass (a `Record`) from a JSON object; `where` is what errors call it."""
+    """An object of a dataclass (a `StrictRecord`) from a JSON object; `where` is what errors call it."""
     if type(table) is not dict:
         raise ProtocolError(f"{where} should be an object, not {shown(table)}")
     try:
