@@ -27,7 +27,7 @@ from minga.data.batches import batches_in_order, fetch, length
 from minga.data.order import Order
 from minga.launch.rendezvous import join_meeting
 from minga.measure.interfaces import InterfaceMeter
-from minga.membership.interfaces import own_address_towards
+from minga.net.interfaces import own_address_towards
 from minga.runs.workload import load_workload
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from minga.comm.collectives import COLLECTIVES
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.torch_dist import TorchTransport
 from minga.launch.rendezvous import join_meeting
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo
 
 RANKS = [2, 4]
 MEGABYTES = [1, 10]
@@ -27,9 +27,9 @@ REPETITIONS = {"round trip of 1 kB": 300, "message of 1 MB": 100, "all-reduce of
 TRIPS = 20
 
 
-def meet(store: Any, rank: int, ranks: int, door: DataListener) -> Generation:
-    """All ranks' doors, told through the store."""
-    store.set(f"benchmark/{rank}", str(door.port))  # gloo has its own doors in this store
+def meet(store: Any, rank: int, ranks: int, listener: DataListener) -> Generation:
+    """All ranks' listeners, found through the store."""
+    store.set(f"benchmark/{rank}", str(listener.port))
     members = [
         MemberInfo(id=f"node-{other}", incarnation="0", address="127.0.0.1", port=int(store.get(f"benchmark/{other}")))
         for other in range(ranks)
@@ -55,8 +55,8 @@ def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]
     store = join_meeting("127.0.0.1", arguments["port"], "minga", 60)
     gloo = TorchTransport(store, rank=rank, size=ranks, address="127.0.0.1")
     results = {}
-    with DataListener("127.0.0.1") as door:
-        tcp = TcpTransport(meet(store, rank, ranks, door), rank, door)
+    with DataListener("127.0.0.1") as listener:
+        tcp = TcpTransport(meet(store, rank, ranks, listener), rank, listener)
 
         def timed(comm: Transport, action: Callable[[Transport], None], times: int = 1) -> float:
             barrier(gloo)

@@ -43,7 +43,6 @@ LAYERS = [
 LINE_OF = {room: line for line, rooms in enumerate(LAYERS) for room in rooms}
 # Arrows that still point back.
 DEBTS = {
-    ("comm", "membership"),
     ("launch", "report"),
     ("launch", "workloads"),
     ("membership", "training"),

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from minga.cli.main import application
-from minga.membership.tls import load_tls
+from minga.net.tls import load_tls
 
 
 def test_a_directory_for_each_node(minga: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
 import os
@@ -13,11 +14,13 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from minga.comm.tcp import DataListener, TcpTransport, Tls
-from minga.comm.tcp.greeting import greet
-from minga.comm.tcp.line import READ, Line
+from minga.comm.tcp import DataListener, TcpTransport
+from minga.comm.tcp.listener import Claim
 from minga.errors import PeerLost
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo
+from minga.net.greeting import introduce
+from minga.net.sockets import Socket
+from minga.net.tls import Tls
 from minga.testing import generation_of
 
 
@@ -25,9 +28,9 @@ from minga.testing import generation_of
 def members(size: int = 2, *, timeout_seconds: float = 20.0, tls: Tls | None = None) -> Iterator[list[TcpTransport]]:
     """All ranks of a generation in this process, connected."""
     with contextlib.ExitStack() as stack:
-        doors = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
-        generation = generation_of(doors)
-        comms = [TcpTransport(generation, rank, door, timeout_seconds) for rank, door in enumerate(doors)]
+        listeners = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
+        generation = generation_of(listeners)
+        comms = [TcpTransport(generation, rank, listener, timeout_seconds) for rank, listener in enumerate(listeners)]
         try:
             for comm in comms:
                 comm.wait_until_connected()
@@ -49,9 +52,9 @@ def beside_child(
     child.start()  # before there is any socket here that it would hold open too
     assert child.pid is not None
     try:
-        with DataListener() as door:
+        with DataListener() as listener:
             port = ours.recv()
-            infos = [(door.address, door.port), ("127.0.0.1", port)]
+            infos = [(listener.address, listener.port), ("127.0.0.1", port)]
             generation = Generation(
                 number=1,
                 members=tuple(
@@ -61,7 +64,7 @@ def beside_child(
                 secret=os.urandom(32).hex(),
             )
             ours.send(generation.to_dict())
-            comm = TcpTransport(generation, 0, door, timeout_seconds)
+            comm = TcpTransport(generation, 0, listener, timeout_seconds)
             try:
                 comm.wait_until_connected()
                 yield comm, child.pid
@@ -76,9 +79,9 @@ def beside_child(
 
 
 def _child(pipe: Connection, body: Callable[[TcpTransport], None]) -> None:
-    door = DataListener()
-    pipe.send(door.port)
-    comm = TcpTransport(Generation.from_dict(pipe.recv()), 1, door)
+    listener = DataListener()
+    pipe.send(listener.port)
+    comm = TcpTransport(Generation.from_dict(pipe.recv()), 1, listener)
     comm.wait_until_connected()
     body(comm)
     time.sleep(60)
@@ -91,16 +94,15 @@ def seconds_to_fail(action: Callable[[], object], match: str) -> float:
     return time.monotonic()
 
 
-def call_in(door: DataListener, generation: Generation, *, caller: int = 1, called: int = 0, channel: int = 0) -> Line:
-    """A greeting made by hand: the line of a peer that knows the secret and may say anything."""
-    line = Line(socket.create_connection((door.address, door.port)))
-    deadline = time.monotonic() + 5
-    secret = bytes.fromhex(generation.secret)
+def call_in(
+    listener: DataListener, generation: Generation, *, caller: int = 1, called: int = 0, endpoint: int = 0
+) -> Socket:
+    """A greeting made by hand: the connection of a peer that knows the secret and may say anything."""
+    connection = Socket(socket.create_connection((listener.address, listener.port)))
+    claim = Claim(generation.number, caller, called, endpoint)
     try:
-        for wanted in greet(line, secret, generation=generation.number, caller=caller, called=called, channel=channel):
-            assert wanted == READ and time.monotonic() < deadline
-            time.sleep(0.001)
+        asyncio.run(asyncio.wait_for(introduce(connection, bytes.fromhex(generation.secret), claim=claim.pack()), 5))
     except BaseException:
-        line.close()
+        connection.close()
         raise
-    return line
+    return connection

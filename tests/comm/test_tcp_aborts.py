@@ -15,7 +15,7 @@ from tcp_members import beside_child, members, seconds_to_fail
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo
 from minga.testing import generation_of
 
 LONG = 1_000_000
@@ -69,7 +69,7 @@ def test_a_wait_ends_when_the_transport_is_given_up(wait: str) -> None:
     raise AssertionError(f"it took {took} s")
 
 
-def test_several_threads_that_wait_in_one_channel_all_hear_of_it() -> None:
+def test_several_threads_that_wait_at_one_endpoint_all_hear_of_it() -> None:
     with members() as (comm, _):
         failed: list[float] = []
 
@@ -132,8 +132,8 @@ def test_nothing_is_written_after_a_wait_has_raised() -> None:
 
 
 def test_giving_up_ends_waiting_for_members_that_do_not_come() -> None:
-    with DataListener() as door, DataListener() as nobody:
-        comm = TcpTransport(generation_of([door, nobody]), 0, door)
+    with DataListener() as listener, DataListener() as nobody:
+        comm = TcpTransport(generation_of([listener, nobody]), 0, listener)
         threading.Timer(0.1, lambda: comm.abort("somebody else is gone")).start()
         began = time.monotonic()
         assert seconds_to_fail(comm.wait_until_connected, "somebody else") - began < 0.5
@@ -142,9 +142,9 @@ def test_giving_up_ends_waiting_for_members_that_do_not_come() -> None:
 
 
 def test_a_call_that_nobody_answers_ends_too() -> None:
-    with DataListener() as silent, DataListener() as door:
-        generation = generation_of([silent, door])
-        comm = TcpTransport(generation, 1, door, timeout_seconds=0.3)
+    with DataListener() as silent, DataListener() as listener:
+        generation = generation_of([silent, listener])
+        comm = TcpTransport(generation, 1, listener, timeout_seconds=0.3)
         assert seconds_to_fail(lambda: comm.receive(torch.empty(1), 0), "rank 0") > 0
         assert seconds_to_fail(comm.wait_until_connected, "rank 0 did not answer within 0.3 s") > 0
         comm.close()
@@ -153,11 +153,12 @@ def test_a_call_that_nobody_answers_ends_too() -> None:
 def test_where_nobody_listens_a_call_fails_at_once() -> None:
     with DataListener() as gone:
         address, port = gone.address, gone.port
-    with DataListener() as door:
+    with DataListener() as listener:
         infos = [
-            MemberInfo(id=str(each), incarnation="00000000", address=address, port=each) for each in (port, door.port)
+            MemberInfo(id=str(each), incarnation="00000000", address=address, port=each)
+            for each in (port, listener.port)
         ]
-        comm = TcpTransport(Generation(number=1, members=tuple(infos), secret="00" * 32), 1, door)
+        comm = TcpTransport(Generation(number=1, members=tuple(infos), secret="00" * 32), 1, listener)
         began = time.monotonic()
         assert seconds_to_fail(lambda: comm.receive(torch.empty(1), 0), "rank 0 can't be reached") - began < 0.5
         comm.close()
@@ -167,7 +168,7 @@ def test_the_next_generation_is_formed_in_the_same_process_with_the_same_door() 
     with DataListener() as first, DataListener() as second:
         for number in range(1, 8):
             generation = generation_of([first, second], number)
-            zero, one = (TcpTransport(generation, rank, door) for rank, door in enumerate((first, second)))
+            zero, one = (TcpTransport(generation, rank, listener) for rank, listener in enumerate((first, second)))
             value = torch.zeros(3)
             departure = one.isend(torch.full((3,), float(number)), 0)
             zero.receive(value, 1)
@@ -203,7 +204,7 @@ def test_closing_does_not_wait_for_an_abort_that_another_thread_is_in_the_middle
     with beside_child(ask_and_stop) as (comm, _):
         pending = comm.isend(torch.zeros(20 * LONG), 1)  # more than the kernel takes: it can't come to its end
         time.sleep(0.5)
-        comm._core.reason = "node-1 is gone"  # no channel has heard of it yet
+        comm._core.reason = "node-1 is gone"  # no endpoint has heard of it yet
         began = time.monotonic()
         comm.close()
         assert time.monotonic() - began < 1
@@ -234,10 +235,10 @@ def test_who_was_waited_for_in_vain_is_named(wait: str) -> None:
 @pytest.mark.parametrize("wait", NAMED)
 def test_who_has_gone_without_a_word_is_named(wait: str) -> None:
     with members() as (comm, other):
-        for channel in other._core.channels:  # its process ends
-            for link in channel._exchange.links.values():
-                if link.line is not None:
-                    link.line.close()
+        for endpoint in other._core.endpoints:  # its process ends
+            for link in endpoint.connections.values():
+                if link.socket is not None:
+                    link.socket.close()
         with pytest.raises(PeerLost) as caught:
             NAMED[wait](comm)
         assert caught.value.rank == 1

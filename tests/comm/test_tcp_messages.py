@@ -13,39 +13,45 @@ import torch
 from tcp_members import call_in, members
 
 from minga.comm.tcp import DataListener, TcpTransport
-from minga.comm.tcp.frames import ANNOUNCE, CREDIT, EAGER, GOODBYE, HEADER, MESSAGE, PERMIT, SHORT_BYTES, WINDOW_BYTES
-from minga.comm.tcp.line import Line
+from minga.comm.tcp.frames import (
+    ANNOUNCE,
+    CREDIT,
+    EXPECTED_BYTES,
+    GOODBYE,
+    HEADER,
+    MESSAGE,
+    PERMIT,
+    SHORT_BYTES,
+    UNASKED,
+    WINDOW_BYTES,
+)
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError, WrongLength
+from minga.net.sockets import Socket
 from minga.testing import generation_of, run_tcp_threads
 
 LONG = 50_000  # numbers of four bytes: more than is sent unasked
-GATHERING = 2
 
 
 @contextlib.contextmanager
-def beside_anybody(channel: int = 0) -> Iterator[tuple[TcpTransport, Callable[[bytes], None]]]:
+def beside_anybody(timeout_seconds: float = 5.0) -> Iterator[tuple[TcpTransport, Callable[[bytes], None]]]:
     """Rank 0, and what a rank 1 says that knows the secret and nothing else."""
-    with DataListener() as door:
-        generation = generation_of([door, door])
-        comm = TcpTransport(generation, 0, door, timeout_seconds=5.0)
-        lines = [call_in(door, generation), call_in(door, generation, channel=channel) if channel else None]
-        line = lines[1] or lines[0]
-        assert isinstance(line, Line)
+    with DataListener() as listener:
+        generation = generation_of([listener, listener])
+        comm = TcpTransport(generation, 0, listener, timeout_seconds)
+        connection = call_in(listener, generation)
 
         def say(content: bytes) -> None:
             rest = memoryview(content)
             while rest:
-                rest = rest[line.send([rest]) :]
+                rest = rest[connection.send([rest]) :]
 
         try:
             yield comm, say
         finally:
             comm.abort("the test is over")
             comm.close()
-            for each in lines:
-                if each is not None:
-                    each.close()
+            connection.close()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -84,8 +90,7 @@ def test_any_order_of_tags_and_sizes_arrives_in_the_order_of_each_tag(seed: int)
 def unasked_bytes(comm: Transport) -> int:
     """What a rank keeps that nobody has asked for."""
     assert isinstance(comm, TcpTransport)
-    boxes = comm._core.channels[0]._exchange._mailbox._boxes.values()
-    return sum(len(each.view or b"") for box in boxes for each in box.arrived)
+    return comm._core.endpoints[0].mailbox.kept_bytes
 
 
 def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn() -> None:
@@ -99,7 +104,7 @@ def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn()
                 each.wait()
             comm.receive(torch.empty(1), 1)
             assert isinstance(comm, TcpTransport)
-            assert comm._core.channels[0]._exchange.links[1]._unasked < WINDOW_BYTES, "what was taken is given back"
+            assert comm._core.endpoints[0].connections[1]._uncredited < WINDOW_BYTES, "what was taken is given back"
             return
         value = torch.empty(numbers)
         comm.receive(torch.empty(1), 0, 4)
@@ -128,14 +133,14 @@ def test_a_long_message_goes_on_while_neither_side_waits() -> None:
 def test_a_permit_is_there_before_the_message() -> None:
     """A receive that is posted first costs the sender no round trip: it never announces the message."""
     with members() as (zero, one):
-        link = one._core.channels[0]._exchange.links[0]
+        connection = one._core.endpoints[0].connections[0]
         arrival = zero.ireceive(torch.empty(LONG), 1)
         zero.isend(torch.empty(1), 1, 9)
         one.receive(torch.empty(1), 0, 9)  # what was sent before it, the permit, is here too
         one.send(torch.ones(LONG), 0)
         assert arrival.wait() == 1
-        assert not any(link._held.values())
-        assert link._permits[0] == 0
+        assert not any(connection._held.values())
+        assert connection._permits[0] == 0
 
 
 def test_a_receive_that_was_given_up_leaves_its_place_to_the_next_one() -> None:
@@ -198,8 +203,11 @@ def test_a_gathering_of_different_lengths_names_both() -> None:
 
 HUGE = 1 << 60
 NONSENSE = {
-    "more unasked than allowed": (HEADER.pack(EAGER, 0, 0, HUGE), "unasked"),
-    "more and more unasked": (17 * (HEADER.pack(EAGER, 0, 9, 1 << 16) + bytes(1 << 16)), "that nobody has taken"),
+    "more unasked than allowed": (HEADER.pack(UNASKED, 0, 0, HUGE), "unasked"),
+    "more and more unasked": (
+        257 * (HEADER.pack(UNASKED, 0, 9, 1 << 16) + bytes(1 << 16)),
+        "that nobody has taken",
+    ),
     "a message without a permit": (HEADER.pack(MESSAGE, 0, 0, HUGE), "without a permit"),
     "an announcement of another length": (
         HEADER.pack(ANNOUNCE, 0, 0, HUGE),
@@ -215,9 +223,16 @@ def test_nonsense_ends_the_connection_and_names_the_rank(what: str) -> None:
     content, words = NONSENSE[what]
     with beside_anybody() as (comm, say):
         arrival = comm.ireceive(torch.empty(10), 1)
-        say(content)
+
+        def try_to_say() -> None:
+            with contextlib.suppress(OSError):
+                say(content)
+
+        thread = threading.Thread(target=try_to_say)
+        thread.start()
         with pytest.raises(PeerLost, match=f"rank 1 .*{words}"):
             arrival.wait()
+        thread.join(5)
 
 
 def test_announcements_that_nobody_asks_for_have_an_end() -> None:
@@ -241,7 +256,7 @@ def test_permits_and_credits_that_were_not_owed_do_no_harm() -> None:
         say(
             HEADER.pack(PERMIT, 0, 3, 0) * 5
             + HEADER.pack(CREDIT, 0, 0, 1 << 40)
-            + HEADER.pack(EAGER, 0, 0, 4)
+            + HEADER.pack(UNASKED, 0, 0, 4)
             + b"abcd"
         )
         value = torch.empty(4, dtype=torch.uint8)
@@ -252,16 +267,17 @@ def test_permits_and_credits_that_were_not_owed_do_no_harm() -> None:
 
 def test_nobody_is_woken_for_each_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = Line.receive_into
+    original = Socket.receive_into
 
-    def counted(self: Line, view: memoryview) -> int | None:
+    def counted(self: Socket, view: memoryview) -> int | None:
         nonlocal calls
         calls += 1
         return original(self, view)
 
-    with beside_anybody(channel=GATHERING) as (comm, say):
+    with beside_anybody() as (comm, say):
         length = 2_000_000
-        monkeypatch.setattr(Line, "receive_into", counted)
+        arrival = comm.ireceive(torch.empty(length, dtype=torch.uint8), 1)
+        monkeypatch.setattr(Socket, "receive_into", counted)
 
         def trickle() -> None:
             say(HEADER.pack(MESSAGE, 0, 0, length))
@@ -271,37 +287,46 @@ def test_nobody_is_woken_for_each_packet(monkeypatch: pytest.MonkeyPatch) -> Non
 
         thread = threading.Thread(target=trickle)
         thread.start()
-        comm._core.channels[GATHERING].ireceive(memoryview(bytearray(length)), 1, 0).wait()
+        assert arrival.wait() == 1
         thread.join(5)
         assert calls < 60, "the kernel may wake us for each of a thousand pieces, or for each quarter of a megabyte"
 
 
 def test_a_long_message_over_a_slow_link_is_not_given_up_while_it_comes_forward() -> None:
-    with DataListener() as door:
-        generation = generation_of([door, door])
-        comm = TcpTransport(generation, 0, door, timeout_seconds=0.4)
-        first, line = call_in(door, generation), call_in(door, generation, channel=GATHERING)
-        piece = 1 << 18
+    piece = 1 << 18
+    with beside_anybody(timeout_seconds=0.4) as (comm, say):
 
         def trickle(pieces: int) -> None:
-            line.send([memoryview(HEADER.pack(MESSAGE, 0, 0, 6 * piece))])
+            say(HEADER.pack(MESSAGE, 0, 0, 6 * piece))
             for _ in range(pieces):
-                rest = memoryview(bytes(piece))
-                while rest:
-                    rest = rest[line.send([rest]) :]
+                say(bytes(piece))
                 time.sleep(0.2)
 
         for pieces in (6, 2):
+            arrival = comm.ireceive(torch.empty(6 * piece, dtype=torch.uint8), 1)
             thread = threading.Thread(target=trickle, args=(pieces,))
             thread.start()
-            arrival = comm._core.channels[GATHERING].ireceive(memoryview(bytearray(6 * piece)), 1, 0)
             if pieces == 6:
                 assert arrival.wait() == 1
             else:
                 with pytest.raises(PeerTimeout, match="rank 1"):
                     arrival.wait()
             thread.join(5)
-        comm.abort("the test is over")
-        comm.close()
-        for each in (first, line):
-            each.close()
+
+
+@pytest.mark.parametrize("numbers", [LONG, EXPECTED_BYTES // 4])
+def test_what_is_expected_travels_while_the_other_side_computes(numbers: int) -> None:
+    """A gathering asks for nothing, so that a slow link is used before all are there; up to a limit."""
+    with members() as (zero, one):
+        sent, gathered = torch.ones(numbers), [torch.zeros(numbers), torch.empty(numbers)]
+        goes_at_once = sent.nbytes if numbers == LONG else 0
+        thread = threading.Thread(target=one.all_gather, args=([torch.empty(numbers), sent],))
+        thread.start()
+        began = time.monotonic()
+        while time.monotonic() < began + (0.1 if not goes_at_once else 5) and unasked_bytes(zero) < sent.nbytes:
+            zero._core.endpoints[0].attend()
+            time.sleep(0.005)
+        assert unasked_bytes(zero) == goes_at_once
+        zero.all_gather(gathered)
+        thread.join(5)
+        assert float(gathered[1].min()) == 1.0

@@ -210,7 +210,7 @@ def test_nobody_is_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_everything_is_encrypted_with_certificates(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from minga.membership.certificates import make_certificates
+    from minga.net.certificates import make_certificates
 
     first, second = make_certificates(tmp_path / "certificates", ["127.0.0.2", "127.0.0.1"])
     host = Host(tmp_path / "first", steps=30, tls=str(first))

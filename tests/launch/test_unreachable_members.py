@@ -9,8 +9,9 @@ import pytest
 
 from minga.comm.tcp import DataListener
 from minga.errors import PeerTimeout, Refused
-from minga.membership.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.generation import MemberInfo, new_incarnation
 from several_machines import Host, digests, events, step_of, until
 
 pytestmark = pytest.mark.chaos
@@ -24,10 +25,12 @@ def test_who_never_connects_is_out_within_seconds_and_let_in_again_ever_later(tm
     facts = json.loads((run / "coordinator.json").read_text())["roster"]["facts"]
 
     def come() -> Member:
-        info = MemberInfo(id="behind-a-wall", incarnation=new_incarnation(), address="127.0.0.1", port=door.port)
-        return Member(*host.address, host.listening.token, info, facts=facts, run=run.name)
+        info = MemberInfo(id="behind-a-wall", incarnation=new_incarnation(), address="127.0.0.1", port=listener.port)
+        address, port = host.address
+        where = CoordinatorAddress(address=address, port=port, token=host.listening.token, run=run.name)
+        return Member(where, info, facts)
 
-    with DataListener("127.0.0.1") as door:  # it is there, but nothing is ever sent or answered
+    with DataListener("127.0.0.1") as listener:  # it is there, but nothing is ever sent or answered
         member = come()
         generation = member.join(30)
         with pytest.raises(Refused, match=r"behind-a-wall makes no progress.*no connection within 5 s"):

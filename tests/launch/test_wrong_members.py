@@ -1,4 +1,4 @@
-"""Members that know the token and send what can't be: put out with a line in the log, and the run is unharmed."""
+"""Members that know the token and send something malformed: put out with a line in the log, and the run is unharmed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from minga import Experiment, Training
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost, Refused
-from minga.membership.generation import MemberInfo, new_incarnation
 from minga.membership.member import Member
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.generation import MemberInfo, new_incarnation
 from minga.runs.workload import Workload
 from minga.strategies import AllReduce
 from minga.testing.problems import blobs, sgd_with_momentum
@@ -41,13 +42,15 @@ def state_of(change: Callable[[nn.Module], nn.Module]) -> bytes:
 def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
     """Join as one that is far ahead of all others, and hand them this state; the coordinator's last word."""
     facts = json.loads((run / "coordinator.json").read_text())["roster"]["facts"]
-    with DataListener("127.0.0.1") as door:
-        info = MemberInfo(id=id, incarnation=new_incarnation(), address="127.0.0.1", port=door.port)
-        member = Member(*host.address, host.listening.token, info, facts=facts, run=run.name)
+    with DataListener("127.0.0.1") as listener:
+        info = MemberInfo(id=id, incarnation=new_incarnation(), address="127.0.0.1", port=listener.port)
+        address, port = host.address
+        where = CoordinatorAddress(address=address, port=port, token=host.listening.token, run=run.name)
+        member = Member(where, info, facts)
         try:
             generation = member.join(30)
             rank = generation.rank_of(id)
-            comm = TcpTransport(generation, rank, door, 20)
+            comm = TcpTransport(generation, rank, listener, 20)
             try:
                 comm.wait_until_connected()
                 member.formed(generation.number)
@@ -92,10 +95,10 @@ def test_who_sends_what_can_not_be_is_out_and_the_others_go_on(tmp_path: Path, k
     until(lambda: step_of(host.runs) > 5)
     for id, blob in wrong.items():
         before = step_of(host.runs)
-        assert "sent what can't be" in pretend(host, run, id, blob)
+        assert "sent something malformed" in pretend(host, run, id, blob)
         until(lambda before=before: step_of(host.runs) > before + 5)
     log = run / "logs" / "coordinator.log"
-    until(lambda: all(f"out: {id} sent what can't be" in log.read_text() for id in wrong))
+    until(lambda: all(f"out: {id} sent something malformed" in log.read_text() for id in wrong))
     assert {event["ranks"] for event in events(host.runs, "recovered")} <= {2, 3}
     assert host.end().steps == steps
     assert len(digests(host.runs)) == 1

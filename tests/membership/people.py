@@ -1,4 +1,4 @@
-"""Members for tests: their descriptions, and data doors that are plain listening sockets."""
+"""Members for tests: their descriptions, and ports for data that are plain listening sockets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minga.membership.coordinator import Coordinator
-from minga.membership.generation import Generation, MemberInfo, new_incarnation
-from minga.membership.inquiry import Visit
+from minga.membership.coordinator import Coordinator, Guests, ListenAddress
 from minga.membership.member import Member
+from minga.membership.protocol import CoordinatorAddress
 from minga.membership.rules import Rules
+from minga.net.generation import Generation, MemberInfo, new_incarnation
 
 TOKEN = "0123456789abcdef" * 4
 RUN = "test-run"
@@ -34,15 +34,22 @@ def quick(expect: int, **fields: Any) -> Rules:
 
 def make_coordinator(directory: Path, expect: int, **options: Any) -> Coordinator:
     rules = options.pop("rules", None) or quick(expect)
-    return Coordinator(directory / "coordinator.json", **{"run": RUN, "token": TOKEN, "rules": rules, **options})
+    listening = {name: options.pop(name) for name in ("port", "tls", "greeting_seconds") if name in options}
+    guests = {name: options.pop(name) for name in ("description", "events") if name in options}
+    return Coordinator(
+        directory / "coordinator.json",
+        listen_address=ListenAddress(**listening),
+        guests=Guests(**guests) if guests else None,
+        **{"run": RUN, "token": TOKEN, "rules": rules, **options},
+    )
 
 
-def visit(where: tuple[str, int], token: str = TOKEN) -> Visit:
-    return Visit(address=where[0], port=where[1], token=token)
+def at(where: tuple[str, int], **options: Any) -> CoordinatorAddress:
+    return CoordinatorAddress(address=where[0], port=where[1], **{"token": TOKEN, **options})
 
 
 @contextlib.contextmanager
-def data_door(address: str = "127.0.0.1") -> Iterator[int]:
+def data_port(address: str = "127.0.0.1") -> Iterator[int]:
     with socket.create_server((address, 0)) as listener:
         yield int(listener.getsockname()[1])
 
@@ -53,7 +60,8 @@ def members(address: str, port: int, ids: Sequence[str], **options: Any) -> Iter
     with contextlib.ExitStack() as stack:
         made = []
         for id in ids:
-            member = Member(address, port, TOKEN, info(id, port=stack.enter_context(data_door())), **options)
+            where = at((address, port), **options)
+            member = Member(where, info(id, port=stack.enter_context(data_port())))
             stack.callback(member.close)
             made.append(member)
         yield made
@@ -72,7 +80,7 @@ def join_all(joining: Sequence[Member], timeout_seconds: float = 5) -> list[Gene
 
 
 def _try_to_join(member: Member, timeout_seconds: float) -> None:
-    with contextlib.suppress(Exception):  # told by who waits for the generation
+    with contextlib.suppress(Exception):  # who waits for the generation raises it
         member.join(timeout_seconds)
 
 

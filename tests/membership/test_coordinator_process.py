@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from people import RUN, TOKEN, data_door, form_all, join_all, members, until
+from people import RUN, TOKEN, data_port, form_all, join_all, members, until
 
 from minga.membership.member import Change
 from minga.membership.state_file import load, wait_for_address
@@ -25,11 +25,12 @@ RULES = {"expect": 3, "heartbeat_seconds": 0.2, "heartbeat_timeout_seconds": 1.5
 
 MEMBER = """
 import socket, sys, time
-from minga.membership import MemberInfo, new_incarnation
 from minga.membership.member import Member
-door = socket.create_server(("127.0.0.1", 0))
-info = MemberInfo(id=sys.argv[1], incarnation=new_incarnation(), address="127.0.0.1", port=door.getsockname()[1])
-member = Member("127.0.0.1", int(sys.argv[2]), sys.argv[3], info)
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.generation import MemberInfo, new_incarnation
+listening = socket.create_server(("127.0.0.1", 0))
+info = MemberInfo(id=sys.argv[1], incarnation=new_incarnation(), address="127.0.0.1", port=listening.getsockname()[1])
+member = Member(CoordinatorAddress(address="127.0.0.1", port=int(sys.argv[2]), token=sys.argv[3]), info)
 number = 0
 try:
     while True:
@@ -158,7 +159,7 @@ def test_a_stopped_coordinator_blames_nobody_when_it_wakes(tmp_path: Path) -> No
 
 
 def test_it_listens_on_one_address_and_ends_on_request(tmp_path: Path) -> None:
-    with coordinator_process(tmp_path) as process, data_door():
+    with coordinator_process(tmp_path) as process, data_port():
         _, port = wait_for_address(tmp_path / "state.json", 20)
         sockets = {str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()}
         found = []

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from people import join_all, make_coordinator, members, visit
+from people import at, join_all, make_coordinator, members
 
 from minga.errors import ProtocolError, Refused
 from minga.membership import handover as module
@@ -45,7 +45,7 @@ def test_a_file_arrives_as_it_is_without_what_was_cut_short(tmp_path: Path, monk
         members(*where, ids=["node-0"]) as them,
     ):
         join_all(them)
-        hand_over(visit(where), id="node-1", number=1, file=file)
+        hand_over(at(where), id="node-1", number=1, file=file)
         assert them[0].connected
     assert (events / "rank-1.jsonl").read_text() == whole  # the same machine: times as they are
 
@@ -93,7 +93,7 @@ def test_a_bad_account_is_refused_with_a_line_and_harms_nobody(
     ):
         join_all(them)
         with pytest.raises((Refused, ConnectionError)):
-            hand_over(visit(where), id="node-1", number=1, file=file)
+            hand_over(at(where), id="node-1", number=1, file=file)
         assert "no event" in caplog.text
         assert them[0].connected
 
@@ -108,7 +108,7 @@ def test_the_coordinator_waits_for_the_account_of_who_has_finished_elsewhere(tmp
         for member in them:
             member.leave(finished=True)
         time.sleep(0.5)
-        hand_over(visit(where), id="node-1", number=1, file=file)
+        hand_over(at(where), id="node-1", number=1, file=file)
     assert (tmp_path / "events" / "rank-1.jsonl").read_text() == line(1) + "\n"
 
 
@@ -117,4 +117,4 @@ def test_a_run_without_others_takes_nothing(tmp_path: Path) -> None:
     file.write_text(line(1) + "\n")
     with coordinating(make_coordinator(tmp_path, 1)) as where:
         with pytest.raises(Refused, match="nobody elsewhere"):
-            hand_over(visit(where), id="node-1", number=1, file=file)
+            hand_over(at(where), id="node-1", number=1, file=file)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from people import TOKEN, data_door, info, join_all, make_coordinator, members, quick, visit
+from people import at, data_port, info, join_all, make_coordinator, members, quick
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.coordinator_process import coordinating
@@ -24,12 +24,12 @@ def test_the_description_is_told_to_who_knows_the_token(tmp_path: Path) -> None:
         members(*where, ids=["node-0"]) as them,
     ):
         join_all(them)
-        first, second = ask(visit(where)), ask(visit(where))
+        first, second = ask(at(where)), ask(at(where))
         assert "\n".join(first.lines) + "\n" == TOML
         assert first.run == "test-run"
         assert (first.number, second.number) == (1, 2)
         with pytest.raises(Refused, match="token is not that of the run"):
-            ask(visit(where, "x" * 64), timeout_seconds=0)
+            ask(at(where, token="x" * 64), timeout_seconds=0)
         # Nothing of this has disturbed anybody.
         assert them[0].connected
 
@@ -37,17 +37,17 @@ def test_the_description_is_told_to_who_knows_the_token(tmp_path: Path) -> None:
 def test_before_the_first_member_there_is_nothing_to_tell(tmp_path: Path) -> None:
     with coordinating(make_coordinator(tmp_path, 2, description=TOML)) as where:
         with pytest.raises(PeerTimeout, match="just starting"):
-            ask(visit(where), timeout_seconds=0)
+            ask(at(where), timeout_seconds=0)
         with members(*where, ids=["node-0"]) as (first,):
             asking = threading.Thread(target=first._contact.start)
             asking.start()
-            assert ask(visit(where), timeout_seconds=5).number == 1
+            assert ask(at(where), timeout_seconds=5).number == 1
             asking.join()
 
 
 def test_a_run_that_wants_nobody_else_says_so(tmp_path: Path) -> None:
     with coordinating(make_coordinator(tmp_path, 1)) as where, pytest.raises(Refused, match="--listen"):
-        ask(visit(where))
+        ask(at(where))
 
 
 def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tm
         members(*where, ids=["node-0"]) as them,
     ):
         join_all(them)
-        number = ask(visit(where)).number
-        with data_door() as port:
-            late = Member(*where, TOKEN, info(f"node-{number}", port=port))
+        number = ask(at(where)).number
+        with data_port() as port:
+            late = Member(at(where), info(f"node-{number}", port=port))
             try:
                 assert len(late.join(5).members) == 2
             finally:
@@ -66,19 +66,19 @@ def test_a_visitor_may_ask_and_then_say_hello_and_others_may_say_nothing_more(tm
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    with data_door() as port:
+    with data_port() as port:
         pass
     began = time.monotonic()
     with pytest.raises(PeerTimeout, match="nobody listens there"):
-        ask(visit(("127.0.0.1", port)), timeout_seconds=0.5)
+        ask(at(("127.0.0.1", port)), timeout_seconds=0.5)
     assert time.monotonic() - began < 3
 
 
 def test_somebody_else_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port of something else is told from a machine that can't be reached: the remedy is another one."""
-    monkeypatch.setattr("minga.membership.inquiry._GREETING_SECONDS", 0.3)
+    monkeypatch.setattr("minga.membership.protocol.CoordinatorAddress.connected.__defaults__", (0.3,))
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(PeerTimeout, match="is this the port"):
-        ask(visit(silent.getsockname()), timeout_seconds=0)
+        ask(at(silent.getsockname()), timeout_seconds=0)
     with socket.create_server(("127.0.0.1", 0)) as web:
 
         def answer() -> None:
@@ -88,8 +88,8 @@ def test_somebody_else_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with pytest.raises(Refused, match=r"it begins with 'HTTP'.* is the port right"):
-            ask(visit(web.getsockname()), timeout_seconds=0)
+        with pytest.raises(Refused, match=r"it begins with 'HTTP.*is the port right"):
+            ask(at(web.getsockname()), timeout_seconds=0)
         answering.join()
 
 

@@ -9,15 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from people import RUN, TOKEN, data_door, form_all, info, join_all, make_coordinator, members, quick, until
+from people import RUN, TOKEN, at, data_port, form_all, info, join_all, make_coordinator, members, quick, until
 
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunError
 from minga.membership.coordinator import Coordinator
 from minga.membership.coordinator_process import coordinating
-from minga.membership.generation import Position
 from minga.membership.member import Change, Member
 from minga.membership.messages import Alive
 from minga.membership.state_file import load, wait_for_address
+from minga.net.generation import Position
 
 IDS = ["node-0", "node-1", "node-2"]
 
@@ -106,32 +106,32 @@ def test_a_callback_that_fails_does_not_end_the_member(tmp_path: Path, caplog: p
     assert "a callback for changes of the generation failed" in caplog.text
 
 
-def test_facts_that_differ_are_refused_at_the_door(tmp_path: Path) -> None:
+def test_facts_that_differ_are_refused(tmp_path: Path) -> None:
     coordinator = make_coordinator(tmp_path, 1, facts={"version": "0.1.0", "workload": "aaaa"})
-    with coordinating(coordinator) as where, data_door() as port:
-        member = Member(*where, TOKEN, info("x", port=port), facts={"version": "0.2.0", "workload": "aaaa"})
+    with coordinating(coordinator) as where, data_port() as port:
+        member = Member(at(where), info("x", port=port), facts={"version": "0.2.0", "workload": "aaaa"})
         with pytest.raises(Refused, match=r"this run has 0\.1\.0, x has 0\.2\.0; install the same version of Minga"):
             member.join(5)
         member.close()
 
 
-def test_a_data_door_that_can_not_be_reached_is_refused_with_the_remedy(
+def test_a_port_for_data_that_can_not_be_reached_is_refused_with_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with data_door() as port:
+    with data_port() as port:
         pass  # nobody listens there any more
     with coordinating(make_coordinator(tmp_path, 1)) as where:
         for wrong, words in (
             (info("x", port=port), "Connection refused"),
             (info("x", address="0.0.0.0"), "stands for all"),
         ):
-            member = Member(*where, TOKEN, wrong)
+            member = Member(at(where), wrong)
             begin = time.monotonic()
             with pytest.raises(Refused, match=words):
                 member.join(10)
             assert time.monotonic() - begin < 3
             member.close()
-    assert "can't reach the data door of x" in caplog.text
+    assert "can't reach x's port for data" in caplog.text
     assert "--interface NAME" in caplog.text
 
 
@@ -139,8 +139,8 @@ def test_a_member_loses_contact_before_the_coordinator_gives_it_up(tmp_path: Pat
     """A member whose clock says that no heartbeat was answered stops writing, whatever the wall clock says."""
     now = [0.0]
     rules = quick(1, heartbeat_seconds=5, heartbeat_timeout_seconds=10)  # no other heartbeat comes in between
-    with coordinating(make_coordinator(tmp_path, 1, rules=rules)) as where, data_door() as port:
-        member = Member(*where, TOKEN, info("x", port=port), clock=lambda: now[0])
+    with coordinating(make_coordinator(tmp_path, 1, rules=rules)) as where, data_port() as port:
+        member = Member(at(where), info("x", port=port), clock=lambda: now[0])
         assert not member.lost_contact
         member.join(5)
         time.sleep(0.1)
@@ -148,7 +148,7 @@ def test_a_member_loses_contact_before_the_coordinator_gives_it_up(tmp_path: Pat
         heartbeat = member._heartbeat()
         assert heartbeat is not None
         now[0] = 3.0  # the answer takes two seconds: what counts is when the coordinator may have heard the question
-        member._hear(Alive(number=heartbeat.number))
+        member._receive(Alive(number=heartbeat.number))
         now[0] = 10.9
         assert not member.lost_contact
         now[0] = 11.0
@@ -180,9 +180,9 @@ def test_a_member_that_was_put_out_hears_it_and_may_come_as_new(tmp_path: Path) 
 
 
 def test_a_coordinator_that_comes_back_is_found_and_nothing_changes(tmp_path: Path) -> None:
-    with data_door() as port, data_door() as other_port:
+    with data_port() as port, data_port() as other_port:
         with coordinating(make_coordinator(tmp_path, 2)) as where:
-            them = [Member(*where, TOKEN, info("a", port=port)), Member(*where, TOKEN, info("b", port=other_port))]
+            them = [Member(at(where), info("a", port=port)), Member(at(where), info("b", port=other_port))]
             (generation, _) = join_all(them)
             changes: list[Change] = []
             them[0].on_change(changes.append)
@@ -203,9 +203,9 @@ def test_a_coordinator_that_comes_back_is_found_and_nothing_changes(tmp_path: Pa
 
 
 def test_leaving_while_the_coordinator_is_away_has_an_end(tmp_path: Path) -> None:
-    with data_door() as port:
+    with data_port() as port:
         with coordinating(make_coordinator(tmp_path, 1)) as where:
-            member = Member(*where, TOKEN, info("a", port=port))
+            member = Member(at(where), info("a", port=port))
             join_all([member])
         begin = time.monotonic()
         member.leave(finished=True)
@@ -255,9 +255,9 @@ def test_a_full_disk_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCap
 
 def test_the_wrong_port_and_the_wrong_interface_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    with data_door() as nobody:
+    with data_port() as nobody:
         pass
-    member = Member("127.0.0.1", nobody, TOKEN, info("x"))
+    member = Member(at(("127.0.0.1", nobody)), info("x"))
     with pytest.raises(PeerTimeout, match=rf"can't connect to 127.0.0.1:{nobody} by lo .*nobody listens there"):
         member.join(0.3)
     member.close()

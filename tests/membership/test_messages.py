@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from people import info
 
-from minga.errors import ConfigError, ProtocolError
-from minga.membership.generation import Generation, MemberInfo, new_secret
-from minga.membership.greeting import check_token, proof
+from minga.errors import ProtocolError
 from minga.membership.messages import Announcement, Hello, from_dict, to_dict
-from minga.membership.protocol import decode, encode
+from minga.membership.protocol import encode
+from minga.net.generation import Generation, MemberInfo, new_secret
+from minga.net.strict import decode
 
 GENERATION = Generation(number=3, members=(info("a"), info("b", role="server")), secret=new_secret())
 
@@ -101,29 +101,10 @@ def test_messages_survive_the_wire_and_strangers_do_not() -> None:
         Hello(info=info("a"), facts={"version": "1"}),
         Announcement(generation=GENERATION, position=Hello(info=info("a")).position, survivors=("a",), reason="why"),
     ):
-        assert from_dict(decode(encode(to_dict(message))[4:])) == message
+        assert from_dict(decode(encode(message)[4:])) == message
     with pytest.raises(ProtocolError, match="unknown kind of message 'nonsense'; known: hello, inquiry"):
         from_dict({"kind": "nonsense"})
     with pytest.raises(ProtocolError, match="missing 'finished'"):
         from_dict({"kind": "leave"})
-    with pytest.raises(ProtocolError, match=r"hello.facts\['a'\]"):
+    with pytest.raises(ProtocolError, match=r"hello\.facts\.a: input should be a valid string, not 1"):
         from_dict({**to_dict(Hello(info=info("a"))), "facts": {"a": 1}})
-
-
-def test_a_proof_depends_on_everything() -> None:
-    said = {
-        proof("token-token-token", "member", "run", "a", "b"),
-        proof("token-token-other", "member", "run", "a", "b"),
-        proof("token-token-token", "coordinator", "run", "a", "b"),
-        proof("token-token-token", "member", "another", "a", "b"),
-        proof("token-token-token", "member", "run", "x", "b"),
-        proof("token-token-token", "member", "run", "a", "x"),
-        proof("token-token-token", "member", "run", "ab", ""),
-        proof("token-token-token", "member", "runa", "", "b"),
-    }
-    assert len(said) == 8
-
-
-def test_a_short_token_is_no_token() -> None:
-    with pytest.raises(ConfigError, match="6 characters can be guessed"):
-        check_token("secret")

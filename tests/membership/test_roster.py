@@ -9,8 +9,6 @@ import pytest
 from people import info
 
 from minga.errors import ConfigError
-from minga.membership.entries import Close
-from minga.membership.generation import MemberInfo, Position
 from minga.membership.messages import (
     Alive,
     Announcement,
@@ -24,10 +22,11 @@ from minga.membership.messages import (
     Waiting,
     Welcome,
 )
-from minga.membership.retries import Retries
-from minga.membership.roster import Roster
+from minga.membership.roster import Close, Roster
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules
+from minga.membership.suspicion import Retries
+from minga.net.generation import MemberInfo, Position
 
 HELLO = {"facts": {"version": "1"}}
 
@@ -830,7 +829,7 @@ def test_who_sent_most_others_what_can_not_be_is_out_for_good() -> None:
     accuse(play, "node-1", "node-2")
     play.pass_time(0.3)
     assert play.ids == ["node-0", "node-1", "node-3"]
-    assert "node-2 sent what can't be, says node-0 (it sent 3 bytes)" in play.last("node-2", Refusal).reason
+    assert "node-2 sent something malformed, says node-0 (it sent 3 bytes)" in play.last("node-2", Refusal).reason
     assert "for good" in play.come("node-2")[-1].reason
     play.restart()
     assert "for good" in play.come("node-2")[-1].reason, "a new coordinator knows"

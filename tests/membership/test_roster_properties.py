@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 from people import info
 
-from minga.membership.entries import Close
-from minga.membership.generation import MemberInfo, Position
 from minga.membership.messages import Announcement, Formed, Heartbeat, Hello, Leave, Refusal, Suspect, Welcome
-from minga.membership.roster import Roster
+from minga.membership.roster import Close, Roster
 from minga.membership.roster_state import RosterState
 from minga.membership.rules import Rules
+from minga.net.generation import MemberInfo, Position
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Strangers at the coordinator's door: each is refused with a line in the log, and the run does not notice."""
+"""Strangers who come to the coordinator: each is refused with a line in the log, and the run does not notice."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from people import RUN, TOKEN, data_door, info, join_all, make_coordinator, members, until
+from people import RUN, TOKEN, at, data_port, info, join_all, make_coordinator, members, until
 
 from minga.errors import PeerTimeout, Refused
 from minga.membership.coordinator_process import coordinating
-from minga.membership.greeting import proof
 from minga.membership.member import Member
 from minga.membership.messages import Hello, to_dict
+from minga.membership.protocol import CLAIM
+from minga.net.greeting import PROTOCOL, proof
 
 Where = tuple[str, int]
+OPENING, CHALLENGE, PROOF, REFUSAL = range(1, 5)
 
 
 @pytest.fixture
@@ -45,6 +47,17 @@ def where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Where]:
 def frame(table: Any) -> bytes:
     body = json.dumps(table).encode()
     return struct.pack(">I", len(body)) + body
+
+
+def said(kind: int, content: bytes) -> bytes:
+    """A message of the greeting."""
+    return struct.pack("!6sBBH", b"minga\n", PROTOCOL, kind, len(content)) + content
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """Kind and content of the other side's message of the greeting."""
+    _, _, kind, length = struct.unpack("!6sBBH", read(connection, 10))
+    return kind, read(connection, length)
 
 
 def read_frame(connection: socket.socket) -> dict[str, Any]:
@@ -71,13 +84,20 @@ def ends(connection: socket.socket, timeout_seconds: float = 3) -> float:
     return time.monotonic() - begin
 
 
-def knock(connection: socket.socket, nonce: str = "ab" * 32, token: str = TOKEN, run: str = RUN) -> dict[str, Any]:
-    """The greeting by hand; the coordinator's last answer."""
-    connection.sendall(frame({"kind": "knock", "protocol": 1, "nonce": nonce}))
-    challenge = read_frame(connection)
-    said = proof(token, "member", run, nonce, challenge["nonce"])
-    connection.sendall(frame({"kind": "proof", "proof": said}))
-    return read_frame(connection)
+def greet(
+    connection: socket.socket,
+    *,
+    nonce: bytes = b"n" * 32,
+    side: Literal["caller", "listener"] = "caller",
+    run: str = RUN,
+) -> int:
+    """The greeting by hand; what kind of message the coordinator's last answer is."""
+    opening = b"n" * 32 + CLAIM
+    connection.sendall(said(OPENING, opening))
+    _, challenge = answer(connection)
+    assert challenge[32:].decode() == RUN
+    connection.sendall(said(PROOF, proof(TOKEN.encode(), side, opening, challenge[:32] + run.encode())))
+    return answer(connection)[0]
 
 
 def refused(caplog: pytest.LogCaptureFixture, words: str) -> None:
@@ -85,8 +105,8 @@ def refused(caplog: pytest.LogCaptureFixture, words: str) -> None:
 
 
 def test_a_wrong_token(where: Where, caplog: pytest.LogCaptureFixture) -> None:
-    with data_door() as port:
-        member = Member(*where, "x" * 64, info("c", port=port))
+    with data_port() as port:
+        member = Member(at(where, token="x" * 64), info("c", port=port))
         begin = time.monotonic()
         with pytest.raises(Refused, match="its token is not that of the run test-run"):
             member.join(5)
@@ -98,15 +118,16 @@ def test_a_wrong_token(where: Where, caplog: pytest.LogCaptureFixture) -> None:
 def test_the_token_never_travels(tmp_path: Path) -> None:
     """A listener between member and coordinator sees neither it nor anything that is the same twice."""
     heard: list[bytes] = []
-    with coordinating(make_coordinator(tmp_path, 1)) as where, data_door() as port:
+    with coordinating(make_coordinator(tmp_path, 1)) as where, data_port() as port:
         for _ in range(2):
             with eavesdropping(where) as (between, words):
-                member = Member(*between, TOKEN, info("a", port=port))
+                member = Member(at(between), info("a", port=port))
                 member.join(5)
                 member.leave()
             heard.append(b"".join(words))
     assert TOKEN.encode() not in b"".join(heard)
-    first, second = [set(re.findall(rb'"(?:nonce|proof)":"(\w{64})"', said)) for said in heard]
+    # Nonces and proofs are all that follows a head of the greeting.
+    first, second = [set(re.findall(rb"minga\n.[\x01-\x03].[\x00-\xff](.{32})", all, re.DOTALL)) for all in heard]
     assert len(first) == len(second) == 4
     assert not first & second
 
@@ -136,16 +157,16 @@ def eavesdropping(where: Where) -> Iterator[tuple[Where, list[bytes]]]:
 
 
 def recording(where: Where) -> list[bytes]:
-    """What a real member sends, frame by frame, recorded on the way."""
+    """What a real member sends in its greeting, recorded on the way."""
     sent = []
     with socket.create_connection(where) as connection:
-        nonce = secrets.token_hex(32)
-        sent.append(frame({"kind": "knock", "protocol": 1, "nonce": nonce}))
+        opening = secrets.token_bytes(32) + CLAIM
+        sent.append(said(OPENING, opening))
         connection.sendall(sent[0])
-        challenge = read_frame(connection)
-        sent.append(frame({"kind": "proof", "proof": proof(TOKEN, "member", RUN, nonce, challenge["nonce"])}))
+        _, challenge = answer(connection)
+        sent.append(said(PROOF, proof(TOKEN.encode(), "caller", opening, challenge)))
         connection.sendall(sent[1])
-        assert read_frame(connection)["kind"] == "proof"  # it was accepted
+        assert answer(connection)[0] == PROOF  # it was accepted
     return sent
 
 
@@ -161,47 +182,49 @@ def test_a_recorded_greeting_is_worthless_on_this_run_and_on_another(
             caplog.clear()
             with socket.create_connection(target) as connection:
                 connection.sendall(recorded[0])
-                assert read_frame(connection)["run"] == run
+                assert answer(connection)[1][32:].decode() == run
                 connection.sendall(recorded[1])
-                assert read_frame(connection)["kind"] == "refusal"
+                assert answer(connection)[0] == REFUSAL
                 assert ends(connection) < 1
             refused(caplog, f"its token is not that of the run {run}")
 
 
 def test_a_proof_for_another_run_and_a_reflected_one(where: Where, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(where) as connection:
-        assert knock(connection, run="other-run")["kind"] == "refusal"
+        assert greet(connection, run="other-run") == REFUSAL
     with socket.create_connection(where) as connection:
-        connection.sendall(frame({"kind": "knock", "protocol": 1, "nonce": "cd" * 32}))
-        challenge = read_frame(connection)
-        said = proof(TOKEN, "coordinator", RUN, "cd" * 32, challenge["nonce"])
-        connection.sendall(frame({"kind": "proof", "proof": said}))
-        assert read_frame(connection)["kind"] == "refusal"
+        assert greet(connection, side="listener") == REFUSAL
     refused(caplog, "its token is not")
+
+
+def test_a_rank_that_calls_a_coordinator_learns_that_it_is_one(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(where) as connection:
+        connection.sendall(said(OPENING, bytes(32) + b"data"))
+        assert answer(connection) == (REFUSAL, b"refused: this is a coordinator's port; look at the port")
 
 
 def test_a_member_does_not_believe_a_false_coordinator(where: Where) -> None:
     """Somebody who took the coordinator's place, but does not know the token, gets nothing out of a member."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, data_door() as port:
-        member = Member(*listener.getsockname(), TOKEN, info("c", port=port))
+    with socket.create_server(("127.0.0.1", 0)) as listener, data_port() as port:
+        member = Member(at(listener.getsockname()), info("c", port=port))
         with pytest.raises(PeerTimeout):
             member.join(0.2)
         connection, _ = listener.accept()
         with connection:
             connection.settimeout(3)
-            nonce = read_frame(connection)["nonce"]
-            connection.sendall(frame({"kind": "challenge", "run": RUN, "nonce": "ef" * 32}))
-            said = read_frame(connection)["proof"]
-            connection.sendall(frame({"kind": "proof", "proof": said}))  # its own proof, sent back
+            assert answer(connection)[0] == OPENING
+            connection.sendall(said(CHALLENGE, b"e" * 32 + RUN.encode()))
+            _, theirs = answer(connection)
+            connection.sendall(said(PROOF, theirs))  # its own proof, sent back
             assert connection.recv(100) == b"", "it hangs up without another word"
-        assert nonce and TOKEN not in said
-        until(lambda: "does not know the run's token" in member.message)
+        assert TOKEN.encode() not in theirs
+        until(lambda: "could not prove that it knows the secret" in member.message)
         member.close()
 
 
 def test_another_run_s_coordinator_is_noticed(where: Where) -> None:
-    with data_door() as port:
-        member = Member(*where, TOKEN, info("c", port=port), run="my-run")
+    with data_port() as port:
+        member = Member(at(where, run="my-run"), info("c", port=port))
         with pytest.raises(Refused, match="this is the coordinator of the run test-run, not of my-run"):
             member.join(5)
         member.close()
@@ -210,16 +233,14 @@ def test_another_run_s_coordinator_is_noticed(where: Where) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\xff\xff\xff\xff" + b"x" * 100, "a message of 4294967295 bytes"),
-        (struct.pack(">I", 5000), "at most 4096"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "at most 4096 are accepted .it begins with 'GET '"),
+        (b"\xff\xff\xff\xff" + b"x" * 100, "no greeting of Minga"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no greeting of Minga .it begins with 'GET "),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "looks like TLS"),
-        (struct.pack(">I", 4) + b"\xff\xfe\xfd\xfc", "no JSON"),
-        (frame([1, 2]), "should be a JSON object"),
-        (frame({"kind": "knock"}), "missing 'protocol'"),
-        (frame({"kind": "knock", "protocol": 9, "nonce": "x"}), "it speaks protocol 9"),
-        (frame({"kind": "knock", "protocol": 1, "nonce": "x"}), "64 hexadecimal digits"),
-        (frame({"kind": "hello"}), "a greeting without 'knock'"),
+        (frame({"kind": "hello"}), "no greeting of Minga"),
+        (said(1, bytes(5000)), "a greeting of 5000 bytes, of which at most 1024"),
+        (said(1, bytes(7)), "an opening of 7 bytes"),
+        (said(3, bytes(32)), "a proof where an opening was expected"),
+        (said(1, bytes(40)).replace(bytes([PROTOCOL, 1]), b"\x09\x01", 1), "it speaks protocol 9"),
         (b"", "ended the connection"),
         (b"\x00\x00", "ended the connection in the middle of a message"),
     ],
@@ -238,7 +259,7 @@ def test_who_dawdles_and_who_says_nothing_is_dropped(where: Where, caplog: pytes
     with socket.create_connection(where) as slow, socket.create_connection(where) as silent:
         begin = time.monotonic()
         with contextlib.suppress(ConnectionError):
-            for byte in frame({"kind": "knock", "protocol": 1, "nonce": "ab" * 32}):
+            for byte in said(OPENING, bytes(40)):
                 slow.sendall(bytes([byte]))
                 time.sleep(0.1)
                 if time.monotonic() - begin > 2:
@@ -250,19 +271,19 @@ def test_who_dawdles_and_who_says_nothing_is_dropped(where: Where, caplog: pytes
 
 def test_who_knows_the_token_but_says_no_hello_is_dropped(where: Where, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(where) as connection:
-        assert knock(connection)["kind"] == "proof"
+        assert greet(connection) == PROOF
         assert ends(connection) < 2
     refused(caplog, "no hello in time")
     with socket.create_connection(where) as connection:
-        assert knock(connection)["kind"] == "proof"
+        assert greet(connection) == PROOF
         connection.sendall(frame({"kind": "leave", "finished": True}))
         assert ends(connection) < 2
     refused(caplog, "the first message should be a hello")
 
 
 def test_a_member_that_sends_garbage_is_out_and_nobody_else(where: Where, caplog: pytest.LogCaptureFixture) -> None:
-    with data_door() as port, socket.create_connection(where) as connection:
-        assert knock(connection)["kind"] == "proof"
+    with data_port() as port, socket.create_connection(where) as connection:
+        assert greet(connection) == PROOF
         connection.sendall(frame(to_dict(Hello(info=info("z", port=port)))))
         assert read_frame(connection)["kind"] == "welcome"
         connection.sendall(b"\xff" * 64)
@@ -270,13 +291,13 @@ def test_a_member_that_sends_garbage_is_out_and_nobody_else(where: Where, caplog
     refused(caplog, "z .*a message of 4294967295 bytes, of which at most 1048576")
 
 
-def test_a_crowd_at_the_door_does_not_keep_members_out(where: Where, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crowd_does_not_keep_members_out(where: Where, caplog: pytest.LogCaptureFixture) -> None:
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(socket.create_connection(where)) for _ in range(200)]
         begin = time.monotonic()
         with socket.create_connection(where) as connection:
             connection.settimeout(2)
-            assert knock(connection)["kind"] == "proof"
+            assert greet(connection) == PROOF
         assert time.monotonic() - begin < 0.5
         assert len(crowd) == 200
     refused(caplog, "more than 64 unfinished greetings")
@@ -303,7 +324,7 @@ def listening(port: int) -> Iterator[str]:
 DATED = {
     "data/fetching/verify.py",
     "data/preparing/prepare.py",
-    "membership/certificates.py",
+    "net/certificates.py",
     "training/checkpoints/writer.py",
     "runs/directory.py",
     "study/directory.py",

@@ -10,21 +10,20 @@ import re
 import shutil
 import socket
 import ssl
-import stat
 import time
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
-from people import TOKEN, data_door, info, join_all, make_coordinator, members, until, visit
+from people import at, data_port, info, join_all, make_coordinator, members, until
 
-from minga.errors import ConfigError, PeerTimeout
-from minga.membership.certificates import make_certificates
+from minga.errors import PeerTimeout
 from minga.membership.coordinator_process import coordinating
 from minga.membership.inquiry import ask
 from minga.membership.member import Member
-from minga.membership.tls import Tls, load_tls
+from minga.net.certificates import make_certificates
+from minga.net.tls import Tls, load_tls
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +60,10 @@ def test_a_foreign_certificate_is_refused_by_both(
 ) -> None:
     caplog.set_level(logging.INFO)
     with coordinating(make_coordinator(tmp_path, 2, tls=ours)) as where:
-        with members(*where, ids=["a", "b"], tls=ours) as them, data_door() as port:
+        with members(*where, ids=["a", "b"], tls=ours) as them, data_port() as port:
             join_all(them)
             # The member does not trust the coordinator.
-            member = Member(*where, TOKEN, info("c", port=port), tls=foreign)
+            member = Member(at(where, tls=foreign), info("c", port=port))
             with pytest.raises(PeerTimeout, match=r"CERTIFICATE_VERIFY_FAILED.*certificates of one authority"):
                 member.join(0.5)
             member.close()
@@ -89,8 +88,8 @@ def test_a_foreign_certificate_is_refused_by_both(
 
 def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificates: Path, ours: Tls) -> None:
     elsewhere = load_tls(certificates / "ours" / "127.0.0.2")
-    with coordinating(make_coordinator(tmp_path, 1, tls=elsewhere)) as where, data_door() as port:
-        member = Member(*where, TOKEN, info("a", port=port), tls=ours)
+    with coordinating(make_coordinator(tmp_path, 1, tls=elsewhere)) as where, data_port() as port:
+        member = Member(at(where, tls=ours), info("a", port=port))
         with pytest.raises(PeerTimeout, match=r"CERTIFICATE_VERIFY_FAILED.*make one for the address"):
             member.join(0.5)
         member.close()
@@ -110,14 +109,14 @@ def test_a_certificate_that_has_expired_is_told_where_it_is_refused(
     with monkeypatch.context() as patched:
         shutil.copytree(certificates / "ours", tmp_path / "earlier")
         shutil.rmtree(tmp_path / "earlier" / "127.0.0.1")
-        patched.setattr("minga.membership.certificates.datetime", then)
+        patched.setattr("minga.net.certificates.datetime", then)
         make_certificates(tmp_path / "earlier", ["127.0.0.1"], days=10)
     expired = load_tls(tmp_path / "earlier" / "127.0.0.1")
     for number, (coordinators, visitors) in enumerate([(expired, ours), (ours, expired)]):
         (tmp_path / str(number)).mkdir()
         caplog.clear()
         with coordinating(make_coordinator(tmp_path / str(number), 1, tls=coordinators)) as where:
-            coming = dataclasses.replace(visit(where), tls=visitors)
+            coming = dataclasses.replace(at(where), tls=visitors)
             # Who is refused may find the connection ended before it has heard why.
             told = r"(?i)expired.*make a new one with `minga cert`" if visitors is ours else None
             with pytest.raises(PeerTimeout, match=told):
@@ -128,15 +127,15 @@ def test_a_certificate_that_has_expired_is_told_where_it_is_refused(
 
 def test_one_side_with_and_one_without(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "plain").mkdir()
-    with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where, data_door() as port:
-        member = Member(*where, TOKEN, info("a", port=port))
+    with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where, data_port() as port:
+        member = Member(at(where), info("a", port=port))
         with pytest.raises(PeerTimeout):
             member.join(0.4)
         member.close()
         assert "no TLS connection" in caplog.text
     caplog.clear()
-    with coordinating(make_coordinator(tmp_path / "plain", 1)) as where, data_door() as port:
-        member = Member(*where, TOKEN, info("a", port=port), tls=ours)
+    with coordinating(make_coordinator(tmp_path / "plain", 1)) as where, data_port() as port:
+        member = Member(at(where, tls=ours), info("a", port=port))
         with pytest.raises(PeerTimeout):
             member.join(0.4)
         member.close()
@@ -162,29 +161,3 @@ def test_who_never_finishes_the_handshake_is_dropped(
             with contextlib.suppress(ConnectionResetError):
                 assert silent.recv(10) == b""
     assert "no greeting within 0.4 s" in caplog.text
-
-
-def test_keys_are_for_their_owner_and_authorities_are_kept(certificates: Path, tmp_path: Path) -> None:
-    for key in (certificates / "ours" / "authority.key", certificates / "ours" / "127.0.0.1" / "node.key"):
-        assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    make_certificates(tmp_path / "c", ["10.0.0.1"])
-    authority = (tmp_path / "c" / "authority.pem").read_bytes()
-    (added,) = make_certificates(tmp_path / "c", ["node.example.org"], days=1)
-    assert (added / "authority.pem").read_bytes() == authority
-    load_tls(added)
-    with pytest.raises(ConfigError, match="is there already; remove it"):
-        make_certificates(tmp_path / "c", ["10.0.0.1"])
-    for wrong in ("0.0.0.0", "a b", "../up", ""):
-        with pytest.raises(ConfigError):
-            make_certificates(tmp_path / "c", [wrong])
-    with pytest.raises(ConfigError, match="days"):
-        make_certificates(tmp_path / "c", ["10.0.0.2"], days=0)
-
-
-def test_directories_that_have_no_certificates(certificates: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no node\.pem; give the directory of one node"):
-        load_tls(certificates / "ours")
-    for name in ("authority.pem", "node.pem", "node.key"):
-        (tmp_path / name).write_text("nonsense")
-    with pytest.raises(ConfigError, match="can't be used"):
-        load_tls(tmp_path)

@@ -37,7 +37,7 @@ def cert(
 
       minga cert certificates --for 10.0.0.1 --for 10.0.0.2
     """
-    from minga.membership.certificates import make_certificates
+    from minga.net.certificates import make_certificates
 
     made = make_certificates(directory, addresses, days=days)
     if as_json:

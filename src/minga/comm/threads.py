@@ -3,7 +3,7 @@
     run_threads(4, lambda comm: ring(comm, torch.ones(10)))
 
 It keeps the strict rules of the real transports: a send finishes only when it is received (so a program that
-would hang over gloo hangs here too, and is then told by the deadline), and a rank that fails fails its peers.
+would hang over gloo hangs here too, until the deadline), and a rank that fails fails its peers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL_REDUCE = (1 << 20) - 1
 
 
 class ThreadWorld:
-    """The post office of a group of threads."""
+    """The messages of a group of threads that wait for their other side."""
 
     def __init__(self, size: int, *, timeout_seconds: float = 30.0, hosts: Sequence[str] | None = None) -> None:
         self.size = size
@@ -46,7 +46,7 @@ class ThreadWorld:
         return ThreadTransport(self, rank)
 
     def fail(self, rank: int, why: str) -> None:
-        """Rank `rank` is gone: whoever waits for it is told."""
+        """Rank `rank` is gone: whoever waits for it fails."""
         with self.lock:
             self.lost[rank] = why
             self.lock.notify_all()

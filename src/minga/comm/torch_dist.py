@@ -10,7 +10,6 @@ a GPU go through NCCL, those in memory (headers, counts) through gloo. Messages 
 from __future__ import annotations
 
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,13 +24,13 @@ from minga.comm.background import BackgroundThread
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.transport import Done, Pending, Transport
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo, new_incarnation, new_secret
 
 __all__ = ["TorchTransport"]
 
 # Messages of `start` jobs live above this tag, so that they never meet the caller's.
 _BACKGROUND = 1 << 20
-# How long a rank that gave up waits for the others' word on whether they wait too.
+# How long a rank that gave up waits for the others to say whether they wait too.
 _ROLL_CALL_SECONDS = 1.0
 
 
@@ -136,9 +135,9 @@ class _Shared:
         self._device = dist.ProcessGroupGloo.create_device(hostname=address)
         self._groups: dict[tuple[str, tuple[int, ...], str], Any] = {}
         self._lock = threading.Lock()
-        self._door = DataListener(address)
+        self._listener = DataListener(address)
         self._gathering: TcpTransport | None = None
-        self._tell_door()
+        self._publish()
 
     def group(self, channel: str, members: tuple[int, ...], device: str) -> Any:
         """The process group of some ranks; made at the first use, by all of them at the same point."""
@@ -155,24 +154,24 @@ class _Shared:
             if self._gathering is None:
                 generation = Generation(
                     number=0,
-                    members=tuple(MemberInfo.from_dict(self._told(f"door/{rank}")) for rank in range(self.size)),
-                    secret=self._told("secret"),
+                    members=tuple(MemberInfo.from_dict(self._read(f"listener/{rank}")) for rank in range(self.size)),
+                    secret=self._read("secret"),
                 )
                 self._gathering = TcpTransport(
-                    generation, self._rank, self._door, self.timeout_seconds, connect_at_once=False
+                    generation, self._rank, self._listener, self.timeout_seconds, connect_at_once=False
                 )
             return self._gathering
 
-    def _tell_door(self) -> None:
+    def _publish(self) -> None:
         """Where others find this rank, and what they must know to be let in: only who can read the store does."""
         info = MemberInfo(
-            id=str(self._rank), incarnation=secrets.token_hex(8), address=self._door.address, port=self._door.port
+            id=str(self._rank), incarnation=new_incarnation(), address=self._listener.address, port=self._listener.port
         )
-        self.store.set(f"door/{self._rank}", json.dumps(info.to_dict()))
+        self.store.set(f"listener/{self._rank}", json.dumps(info.to_dict()))
         if self._rank == 0:
-            self.store.set("secret", json.dumps(secrets.token_hex(32)))
+            self.store.set("secret", json.dumps(new_secret()))
 
-    def _told(self, key: str) -> Any:
+    def _read(self, key: str) -> Any:
         try:
             return json.loads(self.store.get(key))
         except RuntimeError as error:
@@ -207,14 +206,14 @@ class _Shared:
     def close(self) -> None:
         if self._gathering is not None:
             self._gathering.close()
-        self._door.close()
+        self._listener.close()
         for group in self._groups.values():
             group.shutdown()
         self._groups.clear()
 
 
 def _failure(error: RuntimeError, seconds: float, what: str, shared: _Shared, members: Sequence[int]) -> PeerLost:
-    """Gloo tells everything as a RuntimeError; the text says which kind it is."""
+    """With gloo every error is a RuntimeError; the text says which kind it is."""
     text = str(error).strip()
     if "timed out" in text.lower() or "timeout" in text.lower():
         absent = shared.absent(members)

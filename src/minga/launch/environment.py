@@ -13,7 +13,7 @@ from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
 from minga.errors import ConfigError
 from minga.launch.rendezvous import hold_meeting, join_meeting
-from minga.membership.interfaces import own_address_towards
+from minga.net.interfaces import own_address_towards
 
 __all__ = ["Surroundings", "connect", "surroundings"]
 

@@ -27,10 +27,11 @@ from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
 from minga.measure.power import machine_power
 from minga.membership.handover import hand_over
-from minga.membership.inquiry import Visit, ask
-from minga.membership.interfaces import address_of, interface_towards
+from minga.membership.inquiry import ask
 from minga.membership.messages import Description
-from minga.membership.tls import load_tls
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.interfaces import address_of, interface_towards
+from minga.net.tls import load_tls
 from minga.report.live import View
 from minga.report.summary import Summary, summarise
 from minga.runs.directory import event_file, log_file, make_run_directory
@@ -75,14 +76,14 @@ def join_run(
     view = view or View()
     tls = load_tls(invitation.tls) if invitation.tls is not None else None
     own = address_of(invitation.interface) if invitation.interface else interface_towards(invitation.address).address
-    visit = Visit(
+    where = CoordinatorAddress(
         address=invitation.address,
         port=invitation.port,
         token=invitation.token,
         tls=tls,
         source_address=own if invitation.interface else None,
     )
-    description = ask(visit, timeout_seconds=invitation.wait_seconds)
+    description = ask(where, timeout_seconds=invitation.wait_seconds)
     experiment = _experiment(description, invitation)
     check(experiment)
     run = make_run_directory(experiment)
@@ -113,7 +114,7 @@ def join_run(
         with machine_power(run, interval_seconds=interval, gpus=gpus):
             _train(job, run, view.tick)
     finally:
-        _hand_over(visit, id, description.number, event_file(run, description.number))
+        _hand_over(where, id, description.number, event_file(run, description.number))
     return summarise(run)
 
 
@@ -130,12 +131,12 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
             raise RunStopped(_why(run) or str(stopped)) from None
 
 
-def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
+def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> None:
     """Whatever became of this node: where the run was started they want to know what it did, if it did anything."""
     try:
         # One that was refused is not one that got lost, and why it ended is not why the run did.
         if file.is_file() and any(isinstance(event, Started) for event in read_events(file)):
-            hand_over(visit, id=id, number=number, file=file)
+            hand_over(where, id=id, number=number, file=file)
     except (MingaError, OSError) as error:  # that machine may be gone
         _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)
 

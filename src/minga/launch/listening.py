@@ -20,9 +20,9 @@ from pathlib import Path
 
 from minga.base.spec import describe
 from minga.errors import ConfigError, PortBusy
-from minga.membership.greeting import check_token, new_token
-from minga.membership.interfaces import address_of, interfaces
-from minga.membership.tls import load_tls
+from minga.net.greeting import check_token, new_token
+from minga.net.interfaces import address_of, interfaces
+from minga.net.tls import load_tls
 from minga.runs.experiment import Experiment
 
 __all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_address", "prepared", "reach"]

@@ -18,7 +18,7 @@ from typing import Any
 from minga.launch.listening import Listening
 from minga.launch.processes import Job
 from minga.launch.rendezvous import hold_meeting
-from minga.membership.greeting import new_token
+from minga.net.greeting import new_token
 from minga.runs.experiment import Experiment
 from minga.runs.network import Network
 

@@ -1,6 +1,6 @@
 """Keeps a connection to the coordinator: connects, greets, listens, sends heartbeats, and begins again.
 
-    contact = Contact("127.0.0.1", 4000, token, hello=..., hear=..., beat=...)
+    contact = Contact(where, hello=..., hear=..., beat=...)
     contact.start(); contact.send(Formed(generation=1)); contact.stop()
 
 It has a thread with an event loop of its own, which sleeps between heartbeats: training next to it loses nothing.
@@ -15,35 +15,23 @@ import ssl
 import threading
 from collections.abc import Callable
 
-from minga.errors import ProtocolError, Refused
-from minga.membership.greeting import greet_coordinator
-from minga.membership.interfaces import explain
-from minga.membership.messages import (
-    Ended,
-    FromCoordinator,
-    FromMember,
-    Heartbeat,
-    Hello,
-    Refusal,
-    Welcome,
-    from_dict,
-    to_dict,
-)
-from minga.membership.protocol import LONGEST_FRAME, Connection
-from minga.membership.tls import Tls, why_not
+from minga.errors import PeerTimeout, ProtocolError, Refused
+from minga.membership.messages import Ended, FromCoordinator, FromMember, Heartbeat, Hello, Refusal, Welcome
+from minga.membership.protocol import ControlConnection, CoordinatorAddress
+from minga.net.interfaces import explain
+from minga.net.tls import why_not
 
 __all__ = ["Contact"]
 
-_CONNECT_SECONDS = 2.0
-_GREETING_SECONDS = 10.0  # the coordinator connects back before it answers
+_WELCOME_SECONDS = 10.0  # the coordinator connects back before it answers
 _FIRST_DELAY_SECONDS = 0.05
 _LONGEST_DELAY_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 2.0
+_LAST_MESSAGE_SECONDS = 2.0
 _log = logging.getLogger("minga.membership.contact")
 
 
 class _RefusedByCoordinator(Refused):
-    """A no that came after the greeting, so from somebody who knows the token."""
+    """A refusal that came after the greeting, so from somebody who knows the token."""
 
 
 class _RunOver(Exception):
@@ -55,30 +43,24 @@ class Contact:
 
     def __init__(
         self,
-        address: str,
-        port: int,
-        token: str,
+        where: CoordinatorAddress,
         *,
-        run: str | None,
-        tls: Tls | None,
-        source_address: str | None,
         hello: Callable[[], Hello],
         hear: Callable[[FromCoordinator], None],
         beat: Callable[[], Heartbeat | None],
     ) -> None:
-        self._address, self._port, self._token, self._run, self._tls = address, port, token, run, tls
-        self._source_address = source_address
+        self._where = where
         self._hello, self._hear, self._beat = hello, hear, beat
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._stopped = False
-        self._connection: Connection | None = None
+        self._connection: ControlConnection | None = None
         self._known = False
         self._delay = _FIRST_DELAY_SECONDS
-        self._last_word: FromMember | None = None
-        self._said_last_word = False
+        self._last_message: FromMember | None = None
+        self._sent_last_message = False
         self._heartbeat_seconds = 1.0
         self.welcomed = False
         """Whether the coordinator has said welcome on a connection that still stands."""
@@ -93,18 +75,18 @@ class Contact:
                 self._thread.start()
 
     def send(self, message: FromMember) -> None:
-        """Send if there is a connection, from any thread; what matters later is said again after the next welcome."""
+        """Send if there is a connection, from any thread; what matters later is sent again after the next welcome."""
         with self._lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._send, message)
 
-    def stop(self, last_word: FromMember | None = None) -> None:
-        """End thread and connection; `last_word`: the coordinator gets a moment to hear it, or to come back for it."""
+    def stop(self, last_message: FromMember | None = None) -> None:
+        """End thread and connection; `last_message`: the coordinator gets a moment to receive it, or to come back."""
         with self._lock:
             self._stopped = True
             thread = self._thread
             if self._loop is not None and self._stopping is not None:
-                self._loop.call_soon_threadsafe(self._end, last_word)
+                self._loop.call_soon_threadsafe(self._end, last_message)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -112,15 +94,15 @@ class Contact:
 
     def _send(self, message: FromMember) -> None:
         if self._connection is not None and self.welcomed:
-            self._connection.send(to_dict(message))
-            self._said_last_word = message is self._last_word
+            self._connection.send(message)
+            self._sent_last_message = message is self._last_message
 
-    def _end(self, last_word: FromMember | None) -> None:
+    def _end(self, last_message: FromMember | None) -> None:
         assert self._stopping is not None
-        if last_word is not None and self._known:  # the coordinator ends the connection of who leaves
-            self._last_word = last_word
-            self._send(last_word)
-            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._stopping.set)
+        if last_message is not None and self._known:  # the coordinator ends the connection of who leaves
+            self._last_message = last_message
+            self._send(last_message)
+            asyncio.get_running_loop().call_later(_LAST_MESSAGE_SECONDS, self._stopping.set)
         else:
             self._stopping.set()
 
@@ -142,6 +124,7 @@ class Contact:
 
     async def _connect_again_and_again(self) -> None:
         self._delay = _FIRST_DELAY_SECONDS
+        where = f"{self._where.address}:{self._where.port}"
         while True:
             try:
                 await self._talk()
@@ -154,80 +137,64 @@ class Contact:
                     return
                 self._set_trouble(str(refusal))
             except ssl.SSLError as error:
-                self._set_trouble(f"no TLS connection to {self._address}:{self._port}: {why_not(error)}")
-            except (ProtocolError, ConnectionResetError) as error:
-                self._set_trouble(f"{self._address}:{self._port}: {error}")
+                self._set_trouble(f"no TLS connection to {where}: {why_not(error)}")
+            except (ProtocolError, PeerTimeout, ConnectionResetError) as error:
+                self._set_trouble(f"{where}: {error}")
             except (OSError, TimeoutError) as error:
-                self._set_trouble(explain(self._address, self._port, error, self._source_address))
-            if self._said_last_word:
+                self._set_trouble(explain(self._where.address, self._where.port, error, self._where.source_address))
+            if self._sent_last_message:
                 return
             # Not all at the same moment when the coordinator comes back.
             await asyncio.sleep(self._delay * random.uniform(0.5, 1))
             self._delay = min(2 * self._delay, _LONGEST_DELAY_SECONDS)
 
-    def _set_trouble(self, words: str) -> None:
-        if words != self.trouble and not self._said_last_word:
-            _log.warning("%s; trying again", words)
-        self.trouble = words
+    def _set_trouble(self, trouble: str) -> None:
+        if trouble != self.trouble and not self._sent_last_message:
+            _log.warning("%s; trying again", trouble)
+        self.trouble = trouble
 
     async def _talk(self) -> None:
         """One connection, from beginning to end; it always ends with an error."""
-        local = (self._source_address, 0) if self._source_address is not None else None
-        context = self._tls.client if self._tls is not None else None
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(
-                self._address,
-                self._port,
-                ssl=context,
-                server_hostname=self._address if context is not None else None,
-                local_addr=local,
-            )
-        connection = self._connection = Connection(reader, writer)
-        beating: asyncio.Task[None] | None = None
-        try:
-            async with asyncio.timeout(_GREETING_SECONDS):
-                await greet_coordinator(connection, self._token, self._run)
-                connection.longest = LONGEST_FRAME
-                connection.send(to_dict(self._hello()))
-                self._receive(await connection.receive())
-            beating = asyncio.create_task(self._send_heartbeats(connection))
-            while True:
-                self._receive(await connection.receive())
-        finally:
-            self.welcomed, self._connection = False, None
+        async with self._where.connected() as connection:
+            beating: asyncio.Task[None] | None = None
+            self._connection = connection
             try:
+                async with asyncio.timeout(_WELCOME_SECONDS):
+                    connection.send(self._hello())
+                    self._receive(await connection.receive())
+                beating = asyncio.create_task(self._send_heartbeats(connection))
+                while True:
+                    self._receive(await connection.receive())
+            finally:
+                self.welcomed, self._connection = False, None
                 if beating is not None:
                     beating.cancel()
-                    # Not `await beating`: its end could not be told from that of this task, which may be asked for now.
+                    # Not `await beating`: its cancellation would look like that of this task.
                     await asyncio.gather(beating, return_exceptions=True)
-                await connection.close(0.2)
-            finally:
-                connection.abort()
 
-    def _receive(self, table: dict[str, object]) -> None:
-        message = from_dict(table)
+    def _receive(self, message: FromMember | FromCoordinator) -> None:
         if isinstance(message, Refusal):
             raise _RefusedByCoordinator(message.reason)
         if isinstance(message, FromMember):
-            raise ProtocolError(f"a coordinator does not say {type(message).__name__.lower()!r}")
+            raise ProtocolError(f"a coordinator does not send {type(message).__name__.lower()!r}")
         if isinstance(message, Welcome):
             self._heartbeat_seconds = max(message.heartbeat_seconds, 0.01)
             self.welcomed = self._known = True
             self.trouble = ""
             self._delay = _FIRST_DELAY_SECONDS
         elif not self.welcomed:
-            raise ProtocolError("a coordinator says welcome first")
+            raise ProtocolError("a coordinator sends welcome first")
         self._hear(message)
         if isinstance(message, Ended):
             raise _RunOver
-        if isinstance(message, Welcome) and self._last_word is not None:
-            self._send(self._last_word)
+        if isinstance(message, Welcome) and self._last_message is not None:
+            self._send(self._last_message)
 
-    async def _send_heartbeats(self, connection: Connection) -> None:
+    async def _send_heartbeats(self, connection: ControlConnection) -> None:
         while True:
             heartbeat = self._beat()
             if heartbeat is None:
                 connection.abort()  # the other side does not answer: perhaps a new connection finds a way
                 return
-            connection.send(to_dict(heartbeat))
+            connection.send(heartbeat)
             await asyncio.sleep(self._heartbeat_seconds)

@@ -18,13 +18,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minga.errors import ConfigError, ProtocolError
-from minga.membership.entrance import GREETING_SECONDS, Entrance, listen
-from minga.membership.entries import Close, listed
-from minga.membership.greeting import check_token
+from minga.errors import ConfigError, ProtocolError, Refused
 from minga.membership.handover import Accounts
 from minga.membership.inquiry import Numbers
 from minga.membership.messages import (
@@ -43,26 +41,51 @@ from minga.membership.messages import (
     Refusal,
     Suspect,
     Waiting,
-    from_dict,
-    to_dict,
 )
-from minga.membership.protocol import LONGEST_FRAME, Connection
-from minga.membership.reachability import unreachable
-from minga.membership.roster import Roster
-from minga.membership.roster_state import RosterState
+from minga.membership.protocol import CLAIM, ControlConnection
+from minga.membership.roster import Close, Roster
+from minga.membership.roster_state import RosterState, listed
 from minga.membership.rules import Rules
 from minga.membership.state_file import CoordinatorState, load, own, save
-from minga.membership.tls import Tls
+from minga.net.greeting import Opening, check_token
+from minga.net.interfaces import unreachable
+from minga.net.listener import Key, Listener
+from minga.net.sockets import Socket, listen
+from minga.net.tls import Tls
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Guests", "ListenAddress"]
 
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
 _HANG_UP_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 1.0
+_LAST_MESSAGE_SECONDS = 1.0
 # How long nodes elsewhere that have finished get to hand over what they have written down.
 _HANDOVER_SECONDS = 15.0
 _log = logging.getLogger("minga.membership.coordinator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenAddress:
+    """Where a coordinator listens, and how."""
+
+    address: str = "127.0.0.1"
+    port: int = 0
+    """0: one that is free."""
+    tls: Tls | None = None
+    greeting_seconds: float = 5.0
+    """Who has not shown within that time that it knows the token is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guests:
+    """What nodes of other machines need, and what is taken from them."""
+
+    description: str
+    """The experiment, as TOML."""
+    own: Collection[int] = (0,)
+    """Numbers of nodes that are not for them."""
+    events: Path | None = None
+    """The folder for what they have written down, at their end."""
 
 
 class Coordinator:
@@ -76,33 +99,27 @@ class Coordinator:
         token: str | None,
         rules: Rules,
         facts: Mapping[str, str] | None = None,
-        address: str = "127.0.0.1",
-        port: int = 0,
-        tls: Tls | None = None,
-        greeting_seconds: float = GREETING_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        description: str | None = None,
-        own: Collection[int] = (0,),
-        events: Path | None = None,
+        listen_address: ListenAddress = ListenAddress(),  # noqa: B008 (it is frozen)
+        guests: Guests | None = None,
         abandoned_seconds: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's).
 
-        `description`: the experiment for those who ask (None: nobody else is wanted); `own`: numbers of nodes that are
-        not for them; `events`: the folder for what they write down, at their end;
-        `abandoned_seconds`: how long to wait when everybody is gone.
+        `guests`: None if nobody else may take part; `abandoned_seconds`: how long to wait when everybody is gone.
         """
         self._state_file = state_file
-        self._run, self._token, self._rules, self._tls, self._clock = run, token, rules, tls, clock
+        self._run, self._token, self._rules, self._clock = run, token, rules, clock
         self._facts = dict(facts) if facts is not None else None
-        self._address, self._port, self._greeting_seconds = address, port, greeting_seconds
+        self._listen_address = listen_address
         self._numbers = itertools.count(1)
-        self._description, self._own, self._node_numbers = description, frozenset(own), Numbers()
+        self._guests, self._node_numbers = guests, Numbers()
         self._abandoned_seconds = abandoned_seconds
-        self._accounts = Accounts(events, own=own) if events is not None else None
+        events = guests.events if guests is not None else None
+        self._accounts = Accounts(events, own=guests.own) if guests is not None and events is not None else None
         self.abandoned = False
         """Whether it has ended because everybody was gone."""
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
@@ -111,7 +128,7 @@ class Coordinator:
         self._logged = 0
         self._roster: Roster
         self._state: CoordinatorState
-        self._entrance: Entrance
+        self._listener: Listener
         self.listening = threading.Event()
         """Set when `address` and `port` are where it listens."""
 
@@ -128,24 +145,24 @@ class Coordinator:
         with own(self._state_file), self._listen() as listener:
             self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
             self._roster = Roster(self._rules, now=self._clock(), state=self._state.roster)
-            self._entrance = Entrance(
+            tls = self._listen_address.tls
+            self._listener = Listener(
                 listener,
-                token=self._state.token,
-                run=self._run,
-                tls=self._tls,
+                context=tls.server if tls is not None else None,
+                seconds=self._listen_address.greeting_seconds,
+                look_up=self._look_up,
                 welcome=self._welcome,
-                greeting_seconds=self._greeting_seconds,
             )
             self._save()
             _log.info("listening on %s:%s, generation %s", self.address, self.port, self._roster.state.number)
             self.listening.set()
-            tasks = [asyncio.create_task(self._entrance.serve()), asyncio.create_task(self._tick())]
+            tasks = [asyncio.create_task(self._listener.serve()), asyncio.create_task(self._tick())]
             waits = [*tasks, asyncio.create_task(self._until_stopped())]
             try:
                 done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()  # a programming error ends the process, which is then started again
-                await self._tell_the_end()
+                await self._announce_the_end()
             finally:
                 for task in waits:
                     task.cancel()
@@ -166,9 +183,13 @@ class Coordinator:
         if found is not None and (found.run != self._run or self._token not in (None, found.token)):
             raise ConfigError(f"{self._state_file} is of the run {found.run} or has another token; give another file")
         if found is None and self._token is None:
-            raise ConfigError("a new coordinator needs a token (minga.membership.greeting.new_token makes one)")
+            raise ConfigError("a new coordinator needs a token (minga.net.greeting.new_token makes one)")
         state = found or CoordinatorState(
-            run=self._run, token=self._token or "", address=self._address, port=self._port, roster=RosterState()
+            run=self._run,
+            token=self._token or "",
+            address=self._listen_address.address,
+            port=self._listen_address.port,
+            roster=RosterState(),
         )
         check_token(state.token)
         if self._facts is not None:
@@ -186,14 +207,14 @@ class Coordinator:
         if not self._stopped:
             await self._end.wait()
 
-    async def _tell_the_end(self) -> None:
+    async def _announce_the_end(self) -> None:
         """Members on other machines would otherwise wait for a coordinator that nobody starts again."""
-        if self._description is None:
+        if self._guests is None:
             return
         for connection in self._connections.values():
-            connection.send(to_dict(Ended(reason="the run was ended where it was started")))
-        # Who has heard it hangs up. Were it this side that does, with something unread, the word could be lost.
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+            connection.send(Ended(reason="the run was ended where it was started"))
+        # Who has received it hangs up. Were it this side that does, with something unread, the message could be lost.
+        deadline = time.monotonic() + _LAST_MESSAGE_SECONDS
         while self._connections and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
 
@@ -218,62 +239,73 @@ class Coordinator:
                 break
             await asyncio.sleep(_TICK_SECONDS)
 
-    async def _welcome(self, connection: Connection) -> None:
-        """Somebody knows the token: hear who it is, then listen to it until one side ends the connection."""
-        connection.longest = LONGEST_FRAME
+    def _look_up(self, opening: Opening) -> Key:
+        if opening.claim != CLAIM:
+            raise Refused("this is a coordinator's port; look at the port")
+        return Key(self._state.token.encode(), self._run, f"its token is not that of the run {self._run}")
+
+    async def _welcome(self, socket: Socket, opening: Opening, first: bytes) -> None:
+        """Somebody knows the token: find out who it is, then receive until one side ends the connection."""
+        connection = ControlConnection(socket, first)
+        try:
+            await self._converse(connection)
+        finally:
+            connection.abort()
+
+    async def _converse(self, connection: ControlConnection) -> None:
         asked = False
         try:
-            while isinstance(hello := await self._first_word(connection), Inquiry | Handover):
-                connection.send(to_dict(self._answer(hello, connection)))
+            while isinstance(hello := await self._first_message(connection), Inquiry | Handover):
+                connection.send(self._answer(hello, connection))
                 asked = True
             if not isinstance(hello, Hello):
                 raise ProtocolError(f"the first message should be a hello, not {type(hello).__name__.lower()}")
         except (OSError, TimeoutError, ProtocolError) as error:
             if not asked or isinstance(error, ProtocolError):
-                self._entrance.refuse(connection.peer, str(error) or "no hello in time")
+                self._listener.refuse(connection.peer, str(error) or "no hello in time")
             return
         peer, link = f"{hello.info.id} ({connection.peer})", next(self._numbers)
         reason = self._roster.objection(hello)
         if not reason and not self._roster.knows(hello.info):
             reason = await unreachable(hello.info, connection.peer_address)
             if reason:
-                self._entrance.refuse(peer, reason)
-                connection.send(to_dict(Refusal(reason=reason)))
+                self._listener.refuse(peer, reason)
+                connection.send(Refusal(reason=reason))
                 await connection.close()
                 return
         self._connections[link] = connection
         reason = self._roster.objection(hello)  # once more: others may have come meanwhile
         if not self._roster.hello(self._clock(), link, hello):
-            self._entrance.refuse(peer, reason)
+            self._listener.refuse(peer, reason)
         else:
             _log.info("%s is here", peer)
         self._act()
-        await self._listen_to(link, peer, connection)
+        await self._receive_all(link, peer, connection)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _first_word(self, connection: Connection) -> FromMember | FromCoordinator:
-        async with asyncio.timeout(self._greeting_seconds):
-            return from_dict(await connection.receive())
+    async def _first_message(self, connection: ControlConnection) -> FromMember | FromCoordinator:
+        async with asyncio.timeout(self._listen_address.greeting_seconds):
+            return await connection.receive()
 
-    def _answer(self, word: Inquiry | Handover, visitor: Connection) -> FromCoordinator:
+    def _answer(self, question: Inquiry | Handover, visitor: ControlConnection) -> FromCoordinator:
         """To somebody who knows the token and is no member."""
-        if isinstance(word, Inquiry):
+        if isinstance(question, Inquiry):
             return self._describe()
         if self._accounts is None:
             return Refusal(reason=f"the run {self._run} has nobody elsewhere")
         try:
-            self._accounts.take(word)
+            self._accounts.take(question)
         except OSError as error:
-            _log.error("can't keep the events of %s: %s", word.id, error)
+            _log.error("can't keep the events of %s: %s", question.id, error)
             return Refusal(reason=f"the events can't be kept: {error.strerror or error}")
-        if word.last:
-            _log.info("%s (%s) has handed over its events", word.id, visitor.peer)
+        if question.last:
+            _log.info("%s (%s) has handed over its events", question.id, visitor.peer)
         return Received()
 
     def _describe(self) -> FromCoordinator:
         """The answer to who asks what this run is about."""
         roster = self._roster
-        if self._description is None:
+        if self._guests is None:
             return Refusal(reason=f"the run {self._run} takes nobody else in; start it with --listen for that")
         if roster.state.finished:
             return Refusal(reason="the run is finishing: some members are done already")
@@ -282,22 +314,22 @@ class Coordinator:
         here = (*roster.members, *roster.waiting)
         return Description(
             run=self._run,
-            number=self._node_numbers.next(self._clock(), self._own, here),
-            lines=tuple(self._description.splitlines()),
+            number=self._node_numbers.next(self._clock(), self._guests.own, here),
+            lines=tuple(self._guests.description.splitlines()),
         )
 
-    async def _listen_to(self, link: int, peer: str, connection: Connection) -> None:
-        """Until the connection ends; who was refused is not listened to any more, but its hanging up is news."""
+    async def _receive_all(self, link: int, peer: str, connection: ControlConnection) -> None:
+        """Until the connection ends; who was refused is ignored, but its hanging up is news."""
         by_peer = True
         try:
             while True:
-                message = from_dict(await connection.receive())
+                message = await connection.receive()
                 if link in self._connections:
-                    self._hear(link, message)
+                    self._handle(link, message)
                     self._act()
         except ProtocolError as error:
-            self._entrance.refuse(peer, str(error))
-            connection.send(to_dict(Refusal(reason=str(error))))
+            self._listener.refuse(peer, str(error))
+            connection.send(Refusal(reason=str(error)))
             await connection.close()
         except OSError as error:
             # What only this machine's kernel says (no answer, no route) leaves open whether the member still lives.
@@ -308,7 +340,7 @@ class Coordinator:
         self._roster.ended(self._clock(), link, by_peer=by_peer)
         self._act()
 
-    def _hear(self, link: int, message: FromMember | FromCoordinator) -> None:
+    def _handle(self, link: int, message: FromMember | FromCoordinator) -> None:
         now, roster = self._clock(), self._roster
         match message:
             case Heartbeat():
@@ -320,17 +352,17 @@ class Coordinator:
             case Leave():
                 roster.leave(now, link, message)
             case _:
-                raise ProtocolError(f"a member does not say {type(message).__name__.lower()!r} here")
+                raise ProtocolError(f"a member does not send {type(message).__name__.lower()!r} here")
 
     def _act(self) -> None:
-        """Save, then tell: a generation that anybody has heard of is never announced twice with other members."""
+        """Save, then send: a generation that anybody has heard of is never announced twice with other members."""
         self._save()
         for effect in self._roster.take_effects():
             connection = self._connections.get(effect.link)
             if connection is None:
                 continue
             if effect.message is not None:
-                connection.send(to_dict(effect.message))
+                connection.send(effect.message)
             if isinstance(effect.message, Announcement) and effect.message.generation.number > self._logged:
                 generation = effect.message.generation
                 self._logged = generation.number
@@ -341,8 +373,8 @@ class Coordinator:
                     _log.info("out: %s", effect.message.reason)
                 self._dismiss(effect.link, connection, refused=isinstance(effect.message, Refusal))
 
-    def _dismiss(self, link: int, connection: Connection, *, refused: bool) -> None:
-        """Who is refused gets a moment to hang up by itself, which shows that it has heard."""
+    def _dismiss(self, link: int, connection: ControlConnection, *, refused: bool) -> None:
+        """Who is refused gets a moment to hang up by itself, which shows that it knows."""
         del self._connections[link]
         loop = asyncio.get_running_loop()
         if refused:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from minga.base.config import build
-from minga.membership.coordinator import Coordinator
+from minga.membership.coordinator import Coordinator, Guests, ListenAddress
 from minga.membership.rules import Rules
-from minga.membership.tls import load_tls
+from minga.net.tls import load_tls
 
 __all__ = ["ABANDONED", "coordinating", "main"]
 
@@ -61,18 +61,21 @@ def main(arguments: Mapping[str, Any]) -> int:
     own, events (folder), abandoned_seconds; all but the first two have defaults.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
+    guests = None
+    if arguments.get("description") is not None:
+        events = Path(arguments["events"]) if arguments.get("events") else None
+        guests = Guests(description=arguments["description"], own=arguments.get("own", (0,)), events=events)
     coordinator = Coordinator(
         Path(arguments["state"]),
         run=arguments["run"],
         token=arguments.get("token"),
         rules=build(Rules, arguments.get("rules", {})),
         facts=arguments.get("facts"),
-        address=arguments.get("address", "127.0.0.1"),
-        port=arguments.get("port", 0),
-        tls=load_tls(arguments["tls"]) if arguments.get("tls") else None,
-        description=arguments.get("description"),
-        own=arguments.get("own", (0,)),
-        events=Path(arguments["events"]) if arguments.get("events") else None,
+        listen_address=ListenAddress(
+            address=arguments.get("address", "127.0.0.1"), port=arguments.get("port", 0), tls=tls
+        ),
+        guests=guests,
         abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
     )
     signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())

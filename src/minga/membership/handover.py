@@ -1,6 +1,6 @@
 """What a node on another machine has written down goes to the machine where the run was started, at its end.
 
-    hand_over(visit, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")      # there
+    hand_over(where, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")      # there
     accounts = Accounts(run / "events", own=[0]); accounts.take(handover)            # here
 
 So that the run's directory, its summary and its report have everybody. It comes in parts that are as short as all
@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from minga.errors import ProtocolError, Refused
-from minga.membership.inquiry import Visit
-from minga.membership.messages import Handover, Received, Refusal, from_dict, to_dict
-from minga.membership.strict import LONGEST_TEXT, shown
+from minga.membership.messages import Handover, Received, Refusal
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.strict import LONGEST_TEXT, shown
 
 __all__ = ["Accounts", "hand_over"]
 
@@ -34,13 +34,13 @@ _ANSWER_SECONDS = 5.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def hand_over(visit: Visit, *, id: str, number: int, file: Path) -> None:
+def hand_over(where: CoordinatorAddress, *, id: str, number: int, file: Path) -> None:
     """Send a file of events; `MingaError` or `OSError` if nobody takes it."""
-    asyncio.run(_hand_over(visit, id, number, file))
+    asyncio.run(_hand_over(where, id, number, file))
 
 
-async def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
-    async with visit.connected() as connection:
+async def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> None:
+    async with where.connected() as connection:
         parts = list(_parts(file))
         for place, part in enumerate(parts):
             text = base64.b64encode(zlib.compress(part)).decode("ascii")
@@ -52,9 +52,9 @@ async def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
                 packed=tuple(text[begin : begin + LONGEST_TEXT] for begin in range(0, len(text), LONGEST_TEXT)),
                 last=place == len(parts) - 1,
             )
-            connection.send(to_dict(handover))
+            connection.send(handover)
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = from_dict(await connection.receive())
+                answer = await connection.receive()
             if isinstance(answer, Refusal):
                 raise Refused(answer.reason)
             if not isinstance(answer, Received):

@@ -1,6 +1,6 @@
 """Asking a coordinator what its run is about, before joining.
 
-    description = ask(Visit(address="10.0.0.1", port=4000, token=token), timeout_seconds=30)
+    description = ask(CoordinatorAddress(address="10.0.0.1", port=4000, token=token), timeout_seconds=30)
     experiment = parse("\\n".join(description.lines))
 
 A run has a description when the first of its own members is there, so that what others must have in common with it is
@@ -10,25 +10,22 @@ known by then.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 
 from minga.errors import PeerTimeout, ProtocolError, Refused
-from minga.membership.greeting import check_token, greet_coordinator
-from minga.membership.interfaces import explain
-from minga.membership.messages import Description, Inquiry, Refusal, Waiting, from_dict, to_dict
-from minga.membership.protocol import LONGEST_FRAME, Connection
-from minga.membership.tls import Tls, why_not
+from minga.membership.messages import Description, Inquiry, Refusal, Waiting
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.greeting import check_token
+from minga.net.interfaces import explain
+from minga.net.tls import why_not
 
-__all__ = ["Numbers", "Visit", "ask"]
+__all__ = ["Numbers", "ask"]
 
-_CONNECT_SECONDS = 2.0
-_GREETING_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.3
 # The interface that was asked for does not lead there, and won't in a second.
 _HOPELESS = (errno.EINVAL, errno.EADDRNOTAVAIL)
@@ -37,52 +34,14 @@ _NUMBERED = re.compile(r"node-(\d{1,9})")
 _RESERVED_SECONDS = 120.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Visit:
-    """How to come to a coordinator without being a member."""
-
-    address: str
-    port: int
-    token: str = field(repr=False)
-    tls: Tls | None = None
-    source_address: str | None = None
-    """By which interface to go."""
-
-    @contextlib.asynccontextmanager
-    async def connected(self) -> AsyncIterator[Connection]:
-        """A connection on which both sides have shown that they know the token."""
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(
-                self.address,
-                self.port,
-                ssl=self.tls.client if self.tls is not None else None,
-                server_hostname=self.address if self.tls is not None else None,
-                local_addr=(self.source_address, 0) if self.source_address is not None else None,
-            )
-        connection = Connection(reader, writer)
-        try:
-            try:
-                async with asyncio.timeout(_GREETING_SECONDS):
-                    await greet_coordinator(connection, self.token, None)
-            except TimeoutError:
-                raise PeerTimeout(
-                    f"{self.address}:{self.port} takes connections, but says nothing for {_GREETING_SECONDS:g} s: is "
-                    "this the port that 'minga train --listen' has printed? (Or that machine stands still.)"
-                ) from None
-            connection.longest = LONGEST_FRAME
-            yield connection
-        finally:
-            await connection.close(0.2)
-
-
-def ask(visit: Visit, *, timeout_seconds: float = 30.0) -> Description:
+def ask(where: CoordinatorAddress, *, timeout_seconds: float = 30.0) -> Description:
     """The run's description, as soon as there is one; `Refused` or `PeerTimeout` with what is in the way."""
-    check_token(visit.token)
-    address, port = visit.address, visit.port
+    check_token(where.token)
+    address, port = where.address, where.port
     deadline = time.monotonic() + timeout_seconds
     while True:
         try:
-            return asyncio.run(_ask(visit))
+            return asyncio.run(_ask(where))
         except (_NotYet, PeerTimeout) as not_yet:
             trouble = str(not_yet)
         except ssl.SSLError as error:
@@ -90,7 +49,7 @@ def ask(visit: Visit, *, timeout_seconds: float = 30.0) -> Description:
         except ProtocolError as error:
             raise Refused(f"{address}:{port}: {error}") from None
         except (OSError, TimeoutError) as error:
-            trouble = explain(address, port, error, visit.source_address)
+            trouble = explain(address, port, error, where.source_address)
             if isinstance(error, OSError) and error.errno in _HOPELESS:
                 raise PeerTimeout(trouble) from None
         if time.monotonic() > deadline:
@@ -102,10 +61,10 @@ class _NotYet(Exception):
     """The coordinator answers, but has nothing to describe yet."""
 
 
-async def _ask(visit: Visit) -> Description:
-    async with visit.connected() as connection, asyncio.timeout(_GREETING_SECONDS):
-        connection.send(to_dict(Inquiry()))
-        answer = from_dict(await connection.receive())
+async def _ask(where: CoordinatorAddress) -> Description:
+    async with where.connected() as connection, asyncio.timeout(_ANSWER_SECONDS):
+        connection.send(Inquiry())
+        answer = await connection.receive()
     match answer:
         case Description():
             return answer

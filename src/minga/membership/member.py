@@ -1,9 +1,10 @@
 """A rank's connection to the coordinator, in a thread of its own.
 
-    member = Member("127.0.0.1", 4000, token, info, facts={"version": minga.__version__})
+    where = CoordinatorAddress(address="127.0.0.1", port=4000, token=token)
+    member = Member(where, info, facts={"version": minga.__version__})
     member.on_change(lambda change: transport.abort(change.reason))
     generation = member.join(timeout_seconds=60)
-    transport = TcpTransport(generation, generation.rank_of(info.id), door)
+    transport = TcpTransport(generation, generation.rank_of(info.id), listener)
     member.formed(generation.number)
     while training: ...; member.report(step, epoch, offset)
     member.leave(finished=True)
@@ -22,8 +23,6 @@ from dataclasses import dataclass
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.contact import Contact
-from minga.membership.generation import Generation, MemberInfo, Position
-from minga.membership.greeting import check_token
 from minga.membership.messages import (
     Alive,
     Announcement,
@@ -39,7 +38,9 @@ from minga.membership.messages import (
     Waiting,
     Welcome,
 )
-from minga.membership.tls import Tls
+from minga.membership.protocol import CoordinatorAddress
+from minga.net.generation import Generation, MemberInfo, Position
+from minga.net.greeting import check_token
 
 __all__ = ["Change", "Member"]
 
@@ -60,18 +61,13 @@ class Member:
 
     def __init__(
         self,
-        address: str,
-        port: int,
-        token: str,
+        where: CoordinatorAddress,
         info: MemberInfo,
-        tls: Tls | None = None,
         facts: Mapping[str, str] | None = None,
         *,
-        run: str | None = None,
-        source_address: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run`: its name, if known, so that another's coordinator is refused; `source_address`: the interface's."""
+        """`facts`: what it has in common with all others."""
         MemberInfo.from_dict(info.to_dict())  # the coordinator would refuse it too, but later
         self.info = info
         self._facts = {name: str(value) for name, value in (facts or {}).items()}
@@ -90,10 +86,8 @@ class Member:
         self._beats: dict[int, float] = {}
         self._beat = 0
         self._timeout_seconds = 5.0
-        self._contact = Contact(
-            address, port, check_token(token), run=run, tls=tls, source_address=source_address,
-            hello=self._hello, hear=self._hear, beat=self._heartbeat,
-        )  # fmt: skip
+        check_token(where.token)
+        self._contact = Contact(where, hello=self._hello, hear=self._receive, beat=self._heartbeat)
 
     # What is known
 
@@ -127,7 +121,7 @@ class Member:
 
     @property
     def message(self) -> str:
-        """The last thing that the coordinator, or the way to it, had to say; for people."""
+        """The last thing that the coordinator, or the way to it, had to report; for people."""
         return self._message or self._contact.trouble
 
     def on_change(self, callback: Callable[[Change], None]) -> None:
@@ -162,7 +156,7 @@ class Member:
         why = self.message or "the coordinator has said nothing"
         raise PeerTimeout(f"no generation after {after} was announced within {timeout_seconds:g} s: {why}")
 
-    # What is told
+    # What it reports
 
     def formed(self, number: int) -> None:
         """All connections of this generation are there."""
@@ -176,10 +170,10 @@ class Member:
     def suspect(
         self, rank: int, why: str, *, generation: int | None = None, broken: bool = False, wrong: bool = False
     ) -> None:
-        """A rank did not answer; `broken`: its connection broke, so that all form anew, with it or without.
+        """A rank did not answer; `broken`: its connection broke, so that all re-form, with it or without.
 
-        `wrong`: it sent what can't be; if most of the others say so, it is out.
-        `generation`: the number of the one that `rank` is of (default: the latest); of an old one it is old news.
+        `wrong`: what it sent was malformed; if most of the others say so, it is out.
+        `generation`: the number of the one that `rank` is of (default: the latest); of an old one it is ignored.
         """
         with self._changed:
             latest = self.generation
@@ -192,8 +186,8 @@ class Member:
         self._contact.send(suspect)
 
     def leave(self, *, finished: bool = False) -> None:
-        """Go. `finished`: the run is done here, others need not form anew; otherwise they do."""
-        self._contact.stop(last_word=Leave(finished=finished))
+        """Go. `finished`: the run is done here, others need not re-form; otherwise they do."""
+        self._contact.stop(last_message=Leave(finished=finished))
 
     def close(self) -> None:
         """End the thread and the connection; without `leave` before, the coordinator takes it for a failure."""
@@ -214,7 +208,7 @@ class Member:
         self._beats[self._beat] = self._clock()
         return Heartbeat(number=self._beat, position=self._position)
 
-    def _hear(self, message: FromCoordinator) -> None:
+    def _receive(self, message: FromCoordinator) -> None:
         change: Change | None = None
         with self._changed:
             match message:

@@ -1,4 +1,4 @@
-"""What members and the coordinator say to each other, after the greeting.
+"""The messages between members and the coordinator, after the greeting.
 
     message = from_dict({"kind": "heartbeat", "number": 7, "position": {"step": 3, "epoch": 0, "offset": 96}})
 
@@ -8,11 +8,11 @@ A kind of message is a dataclass; on the wire it is a JSON object with the kind'
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from minga.errors import ProtocolError
-from minga.membership.generation import START, Generation, MemberInfo, Position
-from minga.membership.strict import build, shown
+from minga.net.generation import START, Generation, MemberInfo, Position
+from minga.net.strict import Count, Flag, Many, Seconds, StrictRecord, Text, parse, shown
 
 __all__ = [
     "Alive",
@@ -39,146 +39,146 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hello:
-    """A member's first word: who it is, and what it has in common with the others."""
+class Hello(StrictRecord):
+    """A member's first message: who it is, and what it has in common with the others."""
 
     info: MemberInfo
-    facts: dict[str, str] = field(default_factory=dict)
+    facts: Annotated[dict[Text, Text], Many] = field(default_factory=dict)
     """Version, hashes of workload and data, settings: they must be the same everywhere."""
-    generation: int = 0
+    generation: Count = 0
     """The last one it has heard of; 0: it comes as new."""
-    formed: int = 0
+    formed: Count = 0
     """The last one that it has formed."""
     position: Position = START
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inquiry:
+class Inquiry(StrictRecord):
     """A visitor asks what this run is about, before it says hello or instead of that."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(StrictRecord):
     """What a visitor needs to take part."""
 
-    run: str
-    number: int
+    run: Text
+    number: Count
     """A node's number that nobody has at the moment."""
-    lines: tuple[str, ...]
+    lines: Annotated[tuple[Text, ...], Many]
     """The experiment, as TOML."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handover:
+class Handover(StrictRecord):
     """A visitor that has trained on another machine brings what it has written down, or a part of it."""
 
-    id: str
-    number: int
+    id: Text
+    number: Count
     """As in its description."""
-    boot: str
+    boot: Text
     """Of its machine: who has another one has another clock."""
-    clock: float
+    clock: Seconds
     """What that clock says."""
-    packed: tuple[str, ...]
+    packed: Annotated[tuple[Text, ...], Many]
     """Whole lines of JSON: compressed by zlib, in base64, cut up."""
-    last: bool
+    last: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Received:
+class Received(StrictRecord):
     """The answer to a handover."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(StrictRecord):
     """A member is alive, and this far."""
 
-    number: int
+    number: Count
     """The answer has the same one."""
     position: Position
 
 
 @dataclass(frozen=True, kw_only=True)
-class Formed:
+class Formed(StrictRecord):
     """A member has its connections to all others of a generation."""
 
-    generation: int
+    generation: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suspect:
+class Suspect(StrictRecord):
     """Somebody did not answer."""
 
-    generation: int
-    id: str
-    why: str
-    broken: bool = False
+    generation: Count
+    id: Text
+    why: Text
+    broken: Flag = False
     """Whether a connection broke or was refused, rather than that no answer came."""
-    wrong: bool = False
-    """Whether it sent what can't be."""
+    wrong: Flag = False
+    """Whether what it sent was malformed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave:
-    """A member goes: because the run is done (others go on to their ends), or before that (they form anew)."""
+class Leave(StrictRecord):
+    """A member goes: because the run is done (others go on to their ends), or before that (they re-form)."""
 
-    finished: bool
+    finished: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
-class Welcome:
+class Welcome(StrictRecord):
     """A member is known; it takes part from the next announcement on, or still does."""
 
-    heartbeat_seconds: float
-    heartbeat_timeout_seconds: float
+    heartbeat_seconds: Seconds
+    heartbeat_timeout_seconds: Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alive:
+class Alive(StrictRecord):
     """The answer to a heartbeat."""
 
-    number: int
+    number: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Announcement:
+class Announcement(StrictRecord):
     """The next generation."""
 
     generation: Generation
     position: Position
     """The most advanced that its members have reported (up to a heartbeat ago)."""
-    survivors: tuple[str, ...]
+    survivors: Annotated[tuple[Text, ...], Many]
     """Ids of those that were in the last formed generation and have its state; nobody: it comes from a checkpoint."""
-    reason: str
+    reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interrupted:
+class Interrupted(StrictRecord):
     """The generation has lost somebody, and the next one can't be formed yet."""
 
-    generation: int
-    reason: str
+    generation: Count
+    reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class Waiting(StrictRecord):
     """Why there is no next generation yet."""
 
-    message: str
+    message: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(StrictRecord):
     """The run is over before its end, for everybody: whoever has started it has ended it."""
 
-    reason: str
+    reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class Refusal(StrictRecord):
     """The coordinator's no; the connection ends."""
 
-    reason: str
+    reason: Text
 
 
 FromMember = Hello | Inquiry | Handover | Heartbeat | Formed | Suspect | Leave
@@ -196,5 +196,5 @@ def from_dict(table: dict[str, Any]) -> FromMember | FromCoordinator:
     kind = table.get("kind")
     if type(kind) is not str or kind not in _KINDS:
         raise ProtocolError(f"unknown kind of message {shown(kind)}; known: {', '.join(_KINDS)}")
-    message: FromMember | FromCoordinator = build(_KINDS[kind], {k: v for k, v in table.items() if k != "kind"}, kind)
+    message: FromMember | FromCoordinator = parse(_KINDS[kind], {k: v for k, v in table.items() if k != "kind"}, kind)
     return message

@@ -1,11 +1,10 @@
-"""Frames between members and the coordinator: 4 bytes of length (big-endian), then a JSON object in UTF-8.
+"""Messages between members and the coordinator: 4 bytes of length (big-endian), then a JSON object in UTF-8.
 
-    connection = Connection(reader, writer)
-    connection.send({"kind": "leave", "finished": True})
-    table = await connection.receive()
+    where = CoordinatorAddress(address="10.0.0.1", port=4000, token=token)
+    async with where.connected() as connection:
+        connection.send(Leave(finished=True)); message = await connection.receive()
 
-Nothing is believed: a frame that is too long is refused before it is read, and what is no JSON object is a
-`ProtocolError`.
+Nothing is believed: a frame that is too long is refused before it is read, and what is no message is a `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -14,115 +13,148 @@ import asyncio
 import contextlib
 import json
 import struct
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
-from minga.errors import ProtocolError
-from minga.membership.strict import shown
+from minga.errors import PeerTimeout, ProtocolError
+from minga.membership.messages import FromCoordinator, FromMember, from_dict, to_dict
+from minga.net.greeting import introduce
+from minga.net.sockets import WRITE, Socket, connect
+from minga.net.strict import decode
+from minga.net.tls import Tls
 
-__all__ = ["LONGEST_FRAME", "LONGEST_GREETING", "Connection", "decode", "encode"]
+__all__ = ["CLAIM", "LONGEST_FRAME", "ControlConnection", "CoordinatorAddress", "encode"]
 
+CLAIM = b"membership"
+"""What is claimed in the greeting of who connects to a coordinator."""
 LONGEST_FRAME = 1 << 20
-LONGEST_GREETING = 4096
-"""Of a frame before the other side has shown that it knows the token."""
 _LENGTH = struct.Struct(">I")
 _MOST_UNSENT = 4 << 20
-_TLS_HANDSHAKE = b"\x16\x03"
+_CONNECT_SECONDS = 2.0
+_GREETING_SECONDS = 5.0
 
 
-def encode(table: dict[str, Any]) -> bytes:
+def encode(message: FromMember | FromCoordinator) -> bytes:
     """A frame."""
-    body = json.dumps(table, separators=(",", ":"), allow_nan=False).encode()
+    body = json.dumps(to_dict(message), separators=(",", ":"), allow_nan=False).encode()
     assert len(body) <= LONGEST_FRAME, f"a message of {len(body)} bytes is our own mistake"
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(body: bytes) -> dict[str, Any]:
-    """What is in a frame; `ProtocolError` for anything but one JSON object without repeated keys."""
-    try:
-        table = json.loads(body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_repeats)
-    except (ValueError, RecursionError) as error:  # both UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise ProtocolError(f"a message that is no JSON: {shown(body)} ({shown(str(error))})") from None
-    if type(table) is not dict:
-        raise ProtocolError(f"a message should be a JSON object, not {shown(table)}")
-    return table
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorAddress:
+    """How to come to a coordinator, and what both sides must know."""
 
+    address: str
+    port: int
+    token: str = field(repr=False)
+    run: str | None = None
+    """Its name, if known, so that another one's coordinator is noticed."""
+    tls: Tls | None = None
+    source_address: str | None = None
+    """That of the interface to go by."""
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError("a key is there twice")
-    return table
-
-
-def _hint(head: bytes) -> str:
-    """What the first bytes of a message that is too long look like, in words; empty if they look like nothing."""
-    if head.startswith(_TLS_HANDSHAKE):
-        return " (this looks like TLS: one side has certificates and the other has none)"
-    if head.isascii() and head.decode("ascii").isprintable():
-        return f" (it begins with {head.decode('ascii')!r}: something else than Minga speaks there; is the port right?)"
-    return ""
-
-
-class Connection:
-    """Frames over a stream. All deadlines are the caller's (`asyncio.timeout`)."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self.longest = LONGEST_GREETING
-        """Bytes of a frame that is accepted; more once the other side is known."""
-        self.aborted = False
-
-    @property
-    def peer(self) -> str:
-        """Address and port of the other side, for logs."""
-        name = self._writer.get_extra_info("peername")
-        return f"{name[0]}:{name[1]}" if name else "somebody who is gone"
-
-    @property
-    def peer_address(self) -> str:
-        name = self._writer.get_extra_info("peername")
-        return str(name[0]) if name else "unknown"
-
-    async def receive(self) -> dict[str, Any]:
-        """The next message; `ConnectionError` when the other side has ended the connection."""
+    @contextlib.asynccontextmanager
+    async def connected(self, greeting_seconds: float = _GREETING_SECONDS) -> AsyncIterator[ControlConnection]:
+        """A connection on which both sides have shown that they know the token; it ends with the block."""
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            context = self.tls.client if self.tls is not None else None
+            socket = await connect(self.address, self.port, context, source_address=self.source_address)
+        connection = ControlConnection(socket)
         try:
-            head = await self._reader.readexactly(_LENGTH.size)
-            (length,) = _LENGTH.unpack(head)
-            if length > self.longest:
-                raise ProtocolError(
-                    f"a message of {length} bytes, of which at most {self.longest} are accepted{_hint(head)}"
-                )
-            body = await self._reader.readexactly(length)
-        except asyncio.IncompleteReadError as end:
-            cut = "in the middle of a message" if end.partial else "between two messages"
-            raise ConnectionResetError(f"the other side ended the connection {cut}") from None
-        return decode(body)
+            try:
+                async with asyncio.timeout(greeting_seconds):
+                    await introduce(socket, self.token.encode(), claim=CLAIM, name=self.run)
+            except TimeoutError:
+                raise PeerTimeout(
+                    f"{self.address}:{self.port} takes connections, but says nothing for {greeting_seconds:g} s: is "
+                    "this the port that 'minga train --listen' has printed? (Or that machine stands still.)"
+                ) from None
+            yield connection
+        finally:
+            try:
+                await connection.close(0.2)
+            finally:
+                connection.abort()
 
-    def send(self, table: dict[str, Any]) -> None:
+
+class ControlConnection:
+    """Frames over a socket, in an event loop. All deadlines are the caller's (`asyncio.timeout`)."""
+
+    def __init__(self, socket: Socket, first: bytes = b"") -> None:
+        """`first` goes out before all messages."""
+        self._socket = socket
+        self.peer_address, port = socket.peer
+        self.peer = f"{self.peer_address}:{port}"
+        """Address and port of the other side, for logs."""
+        self._unsent = bytearray(first)
+        self._sending: asyncio.Task[None] | None = None
+        self._receiving = False
+        self._ending = False
+        self.aborted = False
+        self._flush()
+
+    async def receive(self) -> FromMember | FromCoordinator:
+        """The next message; `ConnectionError` when the other side has ended the connection."""
+        (length,) = _LENGTH.unpack(await self._receive(_LENGTH.size))
+        if length > LONGEST_FRAME:
+            raise ProtocolError(f"a message of {length} bytes, of which at most {LONGEST_FRAME} are accepted")
+        return from_dict(decode(await self._receive(length)))
+
+    async def _receive(self, count: int) -> bytes:
+        if self.aborted:
+            raise ConnectionAbortedError("the connection was ended here")
+        self._receiving = True
+        try:
+            return await self._socket.receive(count)
+        finally:
+            self._receiving = False
+            self._close_if_aborted()
+
+    def _close_if_aborted(self) -> None:
+        if self.aborted and not self._receiving:
+            self._socket.close()
+
+    def send(self, message: FromMember | FromCoordinator) -> None:
         """Send without waiting; who does not read what it is sent is cut off before it costs memory."""
-        transport = self._writer.transport
-        if transport.is_closing():
+        if self._ending or self.aborted:
             return
-        if transport.get_write_buffer_size() > _MOST_UNSENT:
+        if len(self._unsent) > _MOST_UNSENT:
             self.abort()
             return
-        self._writer.write(encode(table))
+        self._unsent += encode(message)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent and self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        try:
+            while self._unsent:
+                count = self._socket.send([memoryview(bytes(self._unsent[:_MOST_UNSENT]))])
+                del self._unsent[:count]
+                if self._unsent:
+                    await self._socket.ready(WRITE)
+        except OSError:  # whoever receives finds out why
+            self._unsent.clear()
+        finally:
+            self._sending = None
 
     async def close(self, patience_seconds: float = 1.0) -> None:
         """End the connection after what was sent has gone out, or after a while."""
-        self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError, ValueError):  # ssl.SSLError is an OSError
-            async with asyncio.timeout(patience_seconds):
-                await self._writer.wait_closed()
-                return
+        self._ending = True
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=patience_seconds)
         self.abort()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """End the connection now; whoever receives gets a `ConnectionError`."""
+        if self.aborted:
+            return
         self.aborted = True
-        self._writer.transport.abort()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._socket.shutdown()
+        # Not before those who were cancelled have stopped watching the descriptor, which may be another's then.
+        asyncio.get_running_loop().call_soon(self._close_if_aborted)

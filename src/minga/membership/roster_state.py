@@ -1,43 +1,44 @@
-"""What a restarted coordinator must know of the roster.
+"""What the roster knows: of each member, and what a restarted coordinator must know.
 
 state = RosterState.from_dict(json.loads(text))
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from minga.membership.generation import START, Generation, Position
-from minga.membership.strict import build
+from minga.net.generation import START, Generation, MemberInfo, Position
+from minga.net.strict import Count, Flag, StrictRecord, Text, parse
 
-__all__ = ["RosterState"]
+__all__ = ["RosterEntry", "RosterState", "listed"]
 
 
 @dataclass(kw_only=True)
-class RosterState:
+class RosterState(StrictRecord):
     """The part of the roster that outlives its process."""
 
-    number: int = 0
+    number: Count = 0
     """Of the last announced generation."""
     generation: Generation | None = None
-    reason: str = ""
+    reason: Text = ""
     """Of the last announcement."""
-    formed: bool = False
+    formed: Flag = False
     """Whether all members have formed the announced generation."""
-    interrupted: bool = False
+    interrupted: Flag = False
     """Whether it has lost somebody since, so that there must be another one."""
-    formed_members: dict[str, str] = field(default_factory=dict)
+    formed_members: dict[Text, Text] = field(default_factory=dict)
     """The last formed generation: the id of each incarnation."""
-    ended: set[str] = field(default_factory=set)
-    """Incarnations of these that are known to have ended, or have been told that they are out."""
-    out: dict[str, str] = field(default_factory=dict)
+    ended: set[Text] = field(default_factory=set)
+    """Incarnations of these that are known to have ended, or that know that they are out."""
+    out: dict[Text, Text] = field(default_factory=dict)
     """Incarnations that are refused, with the reason."""
-    banned: dict[str, str] = field(default_factory=dict)
-    """Ids that are out for good, and why: what can't be would come again."""
-    finished: set[str] = field(default_factory=set)
+    banned: dict[Text, Text] = field(default_factory=dict)
+    """Ids that are out for good, and why: what they sent was malformed, and would be again."""
+    finished: set[Text] = field(default_factory=set)
     """Ids of members that have come to the end of the run."""
-    facts: dict[str, str] | None = None
+    facts: dict[Text, Text] | None = None
     position: Position = START
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,23 +47,31 @@ class RosterState:
     @classmethod
     def from_dict(cls, table: object) -> Self:
         """Strict, like everything that is read."""
-        read = build(_Read, table, "roster")
-        return cls(**{**vars(read), "ended": set(read.ended), "finished": set(read.finished)})
+        return parse(cls, table, "roster")
 
 
-@dataclass(kw_only=True)
-class _Read:
-    """The same in JSON's types."""
+@dataclass
+class RosterEntry:
+    """What is known of one member."""
 
-    number: int
-    generation: Generation | None
-    reason: str
-    formed: bool
-    interrupted: bool
-    formed_members: dict[str, str]
-    ended: tuple[str, ...]
-    out: dict[str, str]
-    banned: dict[str, str]
-    finished: tuple[str, ...]
-    facts: dict[str, str] | None
-    position: Position
+    info: MemberInfo
+    link: int | None
+    deadline: float
+    """When it is out, unless it is heard of before."""
+    came: float
+    progressed: float
+    position: Position = START
+    formed: bool = False
+    lost: str = ""
+    """Why it does not count any more; until the next generation is announced it may come back."""
+    ended: bool = False
+    """Whether its connection has ended, so that it need not be feared to go on somewhere unseen."""
+    restored: bool = False
+    """Whether it is known from the state file only."""
+
+
+def listed(ids: Iterable[str]) -> str:
+    """Names in a sentence; not a thousand of them."""
+    names = list(ids)
+    shown = ", ".join(names[:8]) or "nobody"
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

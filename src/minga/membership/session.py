@@ -25,15 +25,16 @@ from minga._version import __version__
 from minga.base.spec import describe
 from minga.base.user_files import check_file
 from minga.comm import barrier
-from minga.comm.tcp import DataListener, TcpTransport, Tls
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.traced import TracedTransport
 from minga.data.fingerprint import fingerprint
 from minga.errors import LeftBehind, PeerLost, PeerTimeout, PeerWrong, Refused, RunStopped
 from minga.measure.recorder import Recorder
-from minga.membership.generation import Generation, MemberInfo, new_incarnation
-from minga.membership.hang_detection import StepTimes
 from minga.membership.member import Change, Member
-from minga.membership.tls import load_tls
+from minga.membership.protocol import CoordinatorAddress
+from minga.membership.suspicion import StepTimes
+from minga.net.generation import Generation, MemberInfo, new_incarnation
+from minga.net.tls import load_tls
 from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import trainers
 from minga.strategies.parameter_server.state import ServerState
@@ -102,7 +103,7 @@ class MemberSession:
     ) -> Self:
         """As `arguments` say: address and port of the coordinator, token, id, role, own address, certificates."""
         tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
-        door = DataListener(arguments["address"], Tls(tls.server, tls.client) if tls is not None else None)
+        door = DataListener(arguments["address"], tls)
         info = MemberInfo(
             id=arguments["id"],
             incarnation=new_incarnation(),
@@ -115,10 +116,15 @@ class MemberSession:
 
         def contact(info: MemberInfo) -> Member:
             address, port = arguments["coordinator"]
-            source = arguments["address"] if arguments.get("interface") else None
-            return Member(
-                address, port, arguments["token"], info, tls, facts, run=arguments.get("name"), source_address=source
+            where = CoordinatorAddress(
+                address=address,
+                port=port,
+                token=arguments["token"],
+                run=arguments.get("name"),
+                tls=tls,
+                source_address=arguments["address"] if arguments.get("interface") else None,
             )
+            return Member(where, info, facts)
 
         return cls(
             contact,

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from minga.errors import ConfigError, PeerTimeout, ProtocolError, RunError
-from minga.membership.protocol import decode
 from minga.membership.roster_state import RosterState
-from minga.membership.strict import build
+from minga.net.strict import Count, StrictRecord, Text, decode, parse
 
 __all__ = ["CoordinatorState", "load", "own", "save", "wait_for_address"]
 
@@ -31,15 +30,15 @@ _TICK_SECONDS = 0.02
 
 
 @dataclass(kw_only=True)
-class CoordinatorState:
+class CoordinatorState(StrictRecord):
     """What a restarted coordinator must know."""
 
-    run: str
-    token: str
-    address: str
-    port: int
+    run: Text
+    token: Text
+    address: Text
+    port: Count
     roster: RosterState
-    format: int = _FORMAT
+    format: Count = _FORMAT
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "roster": self.roster.to_dict()}
@@ -48,12 +47,12 @@ class CoordinatorState:
 def load(path: Path) -> CoordinatorState | None:
     """What was saved; None if nothing was."""
     try:
-        state = build(CoordinatorState, decode(path.read_bytes()), "state")
+        state = parse(CoordinatorState, decode(path.read_bytes()), "state")
     except FileNotFoundError:
         return None
     except (OSError, ProtocolError) as error:
         raise ConfigError(
-            f"the coordinator's state in {path} can't be read: {error}; remove it to begin anew"
+            f"the coordinator's state in {path} can't be read: {error}; remove it to begin again"
         ) from None
     if state.format != _FORMAT:
         raise ConfigError(f"{path} has format {state.format}, this version of Minga writes {_FORMAT}; remove it")

@@ -8,7 +8,6 @@ train_without(experiment, workload, lost=2, step=11)                # rank 2 is 
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,14 +16,15 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from minga.comm import barrier
-from minga.comm.tcp import DataListener, TcpTransport, Tls
+from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.threads import ThreadWorld, run_ranks, run_threads
 from minga.comm.torch_dist import TorchTransport
 from minga.comm.transport import Transport
 from minga.errors import PeerLost
 from minga.measure.recorder import Recorder
-from minga.membership.generation import Generation, MemberInfo
 from minga.model.replica import Replica
+from minga.net.generation import Generation, MemberInfo, new_incarnation, new_secret
+from minga.net.tls import Tls
 from minga.runs.directory import event_file
 from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload
@@ -165,14 +165,16 @@ def run_gloo_threads(
     return run_ranks(size, connect, function)
 
 
-def generation_of(doors: Sequence[DataListener], number: int = 1, *, hosts: Sequence[str] | None = None) -> Generation:
-    """The members that listen at some doors."""
-    names = hosts if hosts is not None else ["localhost"] * len(doors)
+def generation_of(
+    listeners: Sequence[DataListener], number: int = 1, *, hosts: Sequence[str] | None = None
+) -> Generation:
+    """A generation of those that have these listeners."""
+    names = hosts if hosts is not None else ["localhost"] * len(listeners)
     members = tuple(
-        MemberInfo(id=f"node-{rank}", incarnation=secrets.token_hex(8), address=door.address, port=door.port, host=host)
-        for rank, (door, host) in enumerate(zip(doors, names, strict=True))
+        MemberInfo(id=f"node-{rank}", incarnation=new_incarnation(), address=each.address, port=each.port, host=host)
+        for rank, (each, host) in enumerate(zip(listeners, names, strict=True))
     )
-    return Generation(number=number, members=members, secret=secrets.token_hex(32))
+    return Generation(number=number, members=members, secret=new_secret())
 
 
 def run_tcp_threads(
@@ -185,12 +187,12 @@ def run_tcp_threads(
 ) -> list[Result]:
     """Run `function(comm)` on `size` ranks that are threads here, but talk over TCP connections of their own."""
     with contextlib.ExitStack() as stack:
-        doors = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
-        generation = generation_of(doors, hosts=hosts)
+        listeners = [stack.enter_context(DataListener(tls=tls)) for _ in range(size)]
+        generation = generation_of(listeners, hosts=hosts)
         transports: dict[int, TcpTransport] = {}
 
         def connect(rank: int) -> Transport:
-            comm = transports[rank] = TcpTransport(generation, rank, doors[rank], timeout_seconds)
+            comm = transports[rank] = TcpTransport(generation, rank, listeners[rank], timeout_seconds)
             try:
                 comm.wait_until_connected()
             except BaseException:

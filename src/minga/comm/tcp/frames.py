@@ -3,7 +3,8 @@
 A short message is sent at once; the other side keeps it if nobody asks for it yet. A long one needs a *permit*, which
 says that a receive of its tag waits for it: so it goes straight into the tensor it is for, and is never in the way of
 other messages. A permit is sent when the receive is posted, so usually there is one before the message is; a message
-without one is *announced* meanwhile, for receives from anybody.
+without one is *announced* meanwhile, for receives from anybody. In a gathering everybody is about to post receives: its
+messages go unasked also if they are longer, which saves half a round trip and lets them travel while others compute.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import struct
 __all__ = [
     "ANNOUNCE",
     "CREDIT",
-    "EAGER",
+    "EXPECTED_BYTES",
     "GOODBYE",
     "HEADER",
     "MESSAGE",
     "PERMIT",
     "SHORT_BYTES",
+    "UNASKED",
     "WINDOW_BYTES",
     "cost",
 ]
@@ -26,10 +28,10 @@ __all__ = [
 HEADER = struct.Struct("!BB6xqQ")
 """Kind, whether the message was announced, tag, length."""
 
-EAGER = 1
-"""A short message, unasked."""
+UNASKED = 1
+"""A message that nobody has asked for: a short or an expected one."""
 MESSAGE = 2
-"""A message with a permit (or over connections where everything is asked for)."""
+"""A message with a permit."""
 ANNOUNCE = 3
 """A message waits for its permit."""
 PERMIT = 4
@@ -43,10 +45,12 @@ SHORT_BYTES = 1 << 16
 """The longest message that is sent unasked."""
 WINDOW_BYTES = 1 << 20
 """How much may have been sent unasked and not been taken yet; what is beyond that is announced."""
+EXPECTED_BYTES = 1 << 24
+"""The same two limits where the other side is about to post the receive."""
 # What a message counts beyond its bytes, so that empty ones can't pile up either.
 _OVERHEAD_BYTES = 64
 
 
 def cost(length: int) -> int:
-    """How much of the window a short message takes."""
+    """How much of the window a message takes that is sent unasked."""
     return length + _OVERHEAD_BYTES

@@ -1,7 +1,8 @@
 """Which message goes into which receive: by source and tag, in the order of sending and of posting.
 
-It knows no sockets. Frames come in through its methods, and `permit` and `taken` tell what is to be sent back. What
-`eager` and `message` return is where the bytes belong; `landed` is called when they are all there.
+It knows no sockets. Frames come in through its methods, and `replies` are the frames to be sent back. What `unasked`
+and `permitted` return is where the bytes belong; `landed` is called when they are all there. What breaks the protocol
+raises `PeerWrong`: the connection that it came over is of no use any more.
 """
 
 from __future__ import annotations
@@ -11,31 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from minga.comm.tcp.frames import SHORT_BYTES, WINDOW_BYTES, cost
+from minga.comm.tcp.frames import CREDIT, EXPECTED_BYTES, PERMIT, SHORT_BYTES, WINDOW_BYTES, cost
 from minga.comm.tcp.operation import Operation
-from minga.errors import PeerLost
+from minga.errors import PeerLost, PeerWrong, WrongLength
 
-__all__ = ["Arrival", "Landing", "Mailbox", "Nonsense", "OfAnotherLength"]
+__all__ = ["Arrival", "Landing", "Mailbox"]
 
 Item = TypeVar("Item")
 
 # A peer has that many messages announced and nobody asks for them: one of the two is broken.
-_MOST_UNASKED = 1 << 16
-
-
-class Nonsense(Exception):
-    """What a rank sent can't be; its connection is of no use any more."""
-
-    def __init__(self, source: int, what: str) -> None:
-        super().__init__(f"rank {source} {what}")
-        self.source = source
-
-
-class OfAnotherLength(Nonsense):
-    """It is longer or shorter than what was expected."""
-
-    def __init__(self, source: int, length: int, expected: int) -> None:
-        super().__init__(source, f"sent {length} bytes where {expected} were expected")
+_MOST_ANNOUNCED = 1 << 16
 
 
 @dataclass(eq=False)
@@ -46,7 +32,7 @@ class Arrival:
     tag: int
     length: int
     view: memoryview | None = None
-    short: bool = False
+    unasked: bool = False
     complete: bool = False
     taker: Operation | None = None
     """A receive that was posted while the message was coming in."""
@@ -80,17 +66,22 @@ class _Box:
 
 
 class Mailbox:
-    """One rank's receives of one channel."""
+    """One rank's receives over one set of connections."""
 
-    def __init__(self, permit: Callable[[int, int], None], taken: Callable[[int, int], None], *, asked: bool) -> None:
-        """`permit(source, tag)`, `taken(source, bytes)`. `asked`: everything that comes here is received soon, in the
-        same order, as in a gathering, so no permits are needed."""
-        self._permit = permit
-        self._taken = taken
-        self._asked = asked
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self.replies: list[tuple[int, int, int, int]] = []
+        """What is to be sent: to whom, the kind of the frame, tag, length."""
         self._boxes: defaultdict[int, _Box] = defaultdict(_Box)
         self._kept: Counter[int] = Counter()
-        """By source: how much is here of short messages that nobody has asked for."""
+        """By source: how much is here that came unasked and that nobody has asked for yet."""
+        self._taken: Counter[int] = Counter()
+        """By source: how much of what came unasked was taken, and has not been given back as credit."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept that nobody has asked for."""
+        return sum(len(each.view or b"") for box in self._boxes.values() for each in box.arrived)
 
     def post(self, operation: Operation) -> None:
         box = self._boxes[operation.tag]
@@ -99,7 +90,7 @@ class Mailbox:
                 self._take(box, index, operation)
                 return
         peer = operation.peer
-        if self._asked or peer is None or len(operation.view) <= SHORT_BYTES:
+        if operation.expected or peer is None or len(operation.view) <= SHORT_BYTES:
             box.posted.append(operation)
         elif any(earlier.peer in (None, peer) for earlier in box.posted):
             box.posted.append(operation)  # another one comes first; it gets its permit when a message is announced
@@ -108,7 +99,7 @@ class Mailbox:
 
     def _take(self, box: _Box, index: int, operation: Operation) -> None:
         arrival = box.arrived[index]
-        _check_length(arrival.source, arrival.length, operation)
+        self._check_length(arrival.source, arrival.length, operation)
         if arrival.view is None:
             del box.arrived[index]
             self._send_permit(box, arrival.source, operation)
@@ -131,7 +122,7 @@ class Mailbox:
         places = box.promised[source]
         given_up = sum(isinstance(place, _GivenUp) for place in places)
         places.insert(len(places) - given_up, operation)
-        self._permit(source, operation.tag)
+        self.replies.append((source, PERMIT, operation.tag, 0))
 
     def announced(self, source: int, tag: int, length: int) -> None:
         box = self._boxes[tag]
@@ -144,38 +135,34 @@ class Mailbox:
             self._send_permit(box, source, operation)
             return
         box.arrived.append(Arrival(source, tag, length))
-        if len(box.arrived) > _MOST_UNASKED:
-            raise Nonsense(source, f"has announced message after message of tag {tag} that nobody asks for")
+        if len(box.arrived) > _MOST_ANNOUNCED:
+            raise self._wrong(source, f"has announced message after message of tag {tag} that nobody asks for")
 
-    def eager(self, source: int, tag: int, length: int) -> Landing:
-        if length > SHORT_BYTES:
-            raise Nonsense(source, f"sent {length} bytes unasked, where {SHORT_BYTES} are allowed")
+    def unasked(self, source: int, tag: int, length: int) -> Landing:
+        """A message begins that is short or expected."""
+        if length > EXPECTED_BYTES:
+            raise self._wrong(source, f"sent {length} bytes unasked, where {EXPECTED_BYTES} are allowed")
         box = self._boxes[tag]
         places = box.promised[source]
         if places and isinstance(places[0], Operation):
-            _check_length(source, length, places[0])  # it waits for a long message, so this raises
+            self._check_length(source, length, places[0])  # it waits for a long message, so this raises
         operation = _pop_first(box.posted, source)
         if operation is not None:
             self._checked(box, source, length, operation)
             return operation
         self._kept[source] += cost(length)
-        if self._kept[source] > WINDOW_BYTES:  # senders keep count too, so this one does not mean well
-            raise Nonsense(source, f"has sent more than {WINDOW_BYTES} bytes unasked that nobody has taken")
-        arrival = Arrival(source, tag, length, memoryview(bytearray(length)), short=True)
+        if self._kept[source] > EXPECTED_BYTES:  # senders keep count too: this one does not mean well
+            raise self._wrong(source, f"has sent {self._kept[source]} bytes unasked that nobody has taken")
+        arrival = Arrival(source, tag, length, memoryview(bytearray(length)), unasked=True)
         box.arrived.append(arrival)
         return arrival
 
-    def message(self, source: int, tag: int, length: int, *, announced: bool) -> Landing | None:
-        """None: it has to wait in its connection until it is asked for."""
+    def permitted(self, source: int, tag: int, length: int, *, announced: bool) -> Landing:
+        """A message begins that should have a permit."""
         box = self._boxes[tag]
-        if self._asked:
-            operation = _pop_first(box.posted, source)
-            if operation is not None:
-                self._checked(box, source, length, operation)
-            return operation
         places = box.promised[source]
         if not places:
-            raise Nonsense(source, f"sent a message of tag {tag} without a permit")
+            raise self._wrong(source, f"sent a message of tag {tag} without a permit")
         if not announced:
             box.unannounced[source] -= 1
         place = places.popleft()
@@ -187,16 +174,16 @@ class Mailbox:
             self._checked(box, source, length, place)
             return place
         if length > place.length:
-            raise OfAnotherLength(source, length, place.length)
+            raise self._wrong_length(source, length, place.length)
         arrival = Arrival(source, tag, length, memoryview(bytearray(length)))
         box.arrived.append(arrival)
         return arrival
 
-    def landed(self, landing: Landing, source: int, *, eager: bool) -> None:
+    def landed(self, landing: Landing, source: int, *, unasked: bool) -> None:
         """All of it is there."""
         if isinstance(landing, Operation):
-            if eager:
-                self._taken(source, len(landing.view))
+            if unasked:
+                self._give_back(source, len(landing.view))
             landing.finish(source)
             return
         landing.complete = True
@@ -208,10 +195,15 @@ class Mailbox:
         assert arrival.view is not None
         if arrival.length:
             operation.view[:] = arrival.view
-        if arrival.short:
+        if arrival.unasked:
             self._kept[arrival.source] -= cost(arrival.length)
-            self._taken(arrival.source, arrival.length)
+            self._give_back(arrival.source, arrival.length)
         operation.finish(arrival.source)
+
+    def _give_back(self, source: int, length: int) -> None:
+        self._taken[source] += cost(length)
+        if self._taken[source] >= WINDOW_BYTES // 2:
+            self.replies.append((source, CREDIT, 0, self._taken.pop(source)))
 
     def cancel(self, operation: Operation) -> None:
         box = self._boxes[operation.tag]
@@ -227,7 +219,7 @@ class Mailbox:
                 arrival.taker = None
 
     def lose(self, source: int, error: PeerLost, *, alarming: bool) -> None:
-        """Nothing comes from `source` any more, besides what is here. `alarming`: who waits for anybody is told too."""
+        """Nothing comes from `source` any more, besides what is here. `alarming`: who waits for anybody fails too."""
         for box in self._boxes.values():
             lost, box.arrived = _parted(box.arrived, lambda each: each.source == source and not each.complete)
             failed, box.posted = _parted(
@@ -240,12 +232,23 @@ class Mailbox:
 
     def _checked(self, box: _Box, source: int, length: int, operation: Operation) -> None:
         try:
-            _check_length(source, length, operation)
-        except Nonsense:
+            self._check_length(source, length, operation)
+        except WrongLength:
             box.posted.insert(0, operation)  # so that it fails with the rest of its source
             if operation.peer is None:
                 operation.peer = source
             raise
+
+    def _check_length(self, source: int, length: int, operation: Operation) -> None:
+        if length != len(operation.view):
+            raise self._wrong_length(source, length, len(operation.view))
+
+    def _wrong_length(self, source: int, length: int, expected: int) -> WrongLength:
+        what = f"rank {source} sent {length} bytes where {expected} were expected"
+        return WrongLength(f"rank {self._rank}: {what}", rank=source)
+
+    def _wrong(self, source: int, what: str) -> PeerWrong:
+        return PeerWrong(f"rank {self._rank}: rank {source} {what}", rank=source)
 
 
 def _parted(items: list[Item], condition: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
@@ -257,8 +260,3 @@ def _pop_first(posted: list[Operation], source: int) -> Operation | None:
         if operation.peer in (None, source):
             return posted.pop(index)
     return None
-
-
-def _check_length(source: int, length: int, operation: Operation) -> None:
-    if length != len(operation.view):
-        raise OfAnotherLength(source, length, len(operation.view))

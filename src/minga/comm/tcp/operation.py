@@ -12,20 +12,24 @@ from minga.comm.transport import Pending
 from minga.errors import PeerLost, UnsupportedError
 
 if TYPE_CHECKING:
-    from minga.comm.tcp.channel import Channel
+    from minga.comm.tcp.endpoint import Endpoint
 
 __all__ = ["Operation", "bytes_of"]
 
 
 class Operation(Pending):
-    """One side of a message. The lock of its channel guards all of it."""
+    """One side of a message. The lock of its endpoint guards all of it."""
 
-    def __init__(self, channel: Channel, peer: int | None, tag: int, view: memoryview, *, sends: bool) -> None:
-        self.channel = channel
+    def __init__(
+        self, endpoint: Endpoint, peer: int | None, tag: int, view: memoryview, *, sends: bool, expected: bool
+    ) -> None:
+        self.endpoint = endpoint
         self.peer = peer
         self.tag = tag
         self.view = view
         self.sends = sends
+        self.expected = expected
+        """Whether both sides know that it comes, so that nobody has to ask for it."""
         self.unattended = False
         """Whether somebody must see to it that it goes on while nobody waits for it."""
         self.touched = 0.0
@@ -34,7 +38,7 @@ class Operation(Pending):
         self._error: PeerLost | None = None
 
     def wait(self, patience: float = 1.0) -> int:
-        return self.outcome if self.done else self.channel.wait(self, patience)
+        return self.outcome if self.done else self.endpoint.wait(self, patience)
 
     @property
     def done(self) -> bool:
@@ -52,7 +56,7 @@ class Operation(Pending):
     def cancel(self) -> None:
         if self.sends:
             raise UnsupportedError("a send can't be cancelled: part of it may have gone already")
-        self.channel.cancel(self)
+        self.endpoint.cancel(self)
 
     def touch(self) -> None:
         self.touched = time.monotonic()
@@ -60,15 +64,14 @@ class Operation(Pending):
     def finish(self, source: int) -> None:
         if not self.done:
             self._source = source
-            self.channel.ended(self)
+            self.endpoint.ended(self)
 
     def fail(self, error: PeerLost) -> None:
         if not self.done:
             self._error = error
-            self.channel.ended(self)
+            self.endpoint.ended(self)
 
-    @property
-    def whom(self) -> str:
+    def __str__(self) -> str:
         peer = "any rank" if self.peer is None else f"rank {self.peer}"
         return f"{'send to' if self.sends else 'receive from'} {peer}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from minga.membership.hang_detection import StepTimes
+from minga.membership.suspicion import StepTimes
 
 
 def test_patience_follows_the_longest_step() -> None:

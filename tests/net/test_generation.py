@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minga.errors import ProtocolError
-from minga.membership.generation import Generation, MemberInfo
+from minga.net.generation import Generation, MemberInfo
 
 MEMBERS = tuple(
     MemberInfo(id=f"node-{rank}", incarnation="abababab", address="127.0.0.1", port=4000 + rank, role=role)

@@ -1,4 +1,4 @@
-"""Who is let in at a data door, who is not, and that nobody holds up anybody else there."""
+"""Who is let in to talk to a rank, who is not, and that nobody holds up anybody else there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import re
 import socket
 import threading
 import time
@@ -17,50 +18,63 @@ import torch
 from tcp_members import call_in, members, seconds_to_fail
 
 from minga.comm.tcp import DataListener, TcpTransport
-from minga.comm.tcp.greeting import Dropped, Hello
-from minga.errors import PeerLost, PortBusy
-from minga.membership.generation import Generation
+from minga.comm.tcp.listener import Claim
+from minga.errors import PeerLost, PortBusy, Refused
+from minga.net.generation import Generation
+from minga.net.greeting import PROTOCOL, refusal
 from minga.testing import generation_of
 
-HELLO_BYTES, PROOF_BYTES, REPLY_BYTES = len(Hello(0, 0, 0, 0, b"").pack()), 32, 33
-STALE, WRONG, UNWANTED = 1, 2, 3
+HEAD_BYTES = 10
+OPENING, CHALLENGE, PROOF, REFUSAL = range(1, 5)
+OPENING_BYTES, CHALLENGE_BYTES, PROOF_BYTES = HEAD_BYTES + 32 + len(Claim(0, 0, 0, 0).pack()), 42, 42
 
 
-def alone(door: DataListener, number: int = 1) -> tuple[Generation, TcpTransport]:
+def opening(claim: Claim) -> bytes:
+    content = bytes(32) + claim.pack()
+    return b"minga\n" + bytes([PROTOCOL, OPENING]) + len(content).to_bytes(2, "big") + content
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """Kind and content of what a listener says."""
+    head = connection.recv(HEAD_BYTES, socket.MSG_WAITALL)
+    return head[7], connection.recv(int.from_bytes(head[8:], "big"), socket.MSG_WAITALL)
+
+
+def alone(listener: DataListener, number: int = 1) -> tuple[Generation, TcpTransport]:
     """Rank 0 of two, whose other one is played by the test."""
-    generation = generation_of([door, door], number)
-    return generation, TcpTransport(generation, 0, door, timeout_seconds=5.0)
+    generation = generation_of([listener, listener], number)
+    return generation, TcpTransport(generation, 0, listener, timeout_seconds=5.0)
 
 
-def connect(door: DataListener) -> socket.socket:
-    return socket.create_connection((door.address, door.port), timeout=5)
+def connect(listener: DataListener) -> socket.socket:
+    return socket.create_connection((listener.address, listener.port), timeout=5)
 
 
-def lines(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
-    found = []
+def lines(caplog: pytest.LogCaptureFixture, word: str, least: int = 1) -> list[str]:
+    found: list[str] = []
     deadline = time.monotonic() + 2
-    while not found and time.monotonic() < deadline:
-        found = [record.getMessage() for record in caplog.records if word in record.getMessage()]
+    while len(found) < least and time.monotonic() < deadline:
+        found = [record.getMessage() for record in caplog.records if re.search(word, record.getMessage())]
         time.sleep(0.01)
-    assert all(record.name == "minga.comm.tcp" for record in caplog.records if word in record.getMessage())
+    assert all(record.name == "minga.net" for record in caplog.records if re.search(word, record.getMessage()))
     return found
 
 
 @contextlib.contextmanager
-def between(door: DataListener) -> Iterator[tuple[DataListener, list[bytes]]]:
-    """Somebody on the way to a door who writes down what callers say; one call only."""
+def between(listener: DataListener) -> Iterator[tuple[DataListener, list[bytes]]]:
+    """Somebody on the way to a listener who writes down what callers say; one call only."""
     said: list[bytes] = []
-    listener = socket.create_server(("127.0.0.1", 0))
+    pretender = socket.create_server(("127.0.0.1", 0))
 
     def relay() -> None:
-        caller, _ = listener.accept()
-        with caller, connect(door) as behind:
+        caller, _ = pretender.accept()
+        with caller, connect(listener) as behind:
             caller.settimeout(5)
             for count, from_caller in (
-                (HELLO_BYTES, True),
-                (REPLY_BYTES, False),
+                (OPENING_BYTES, True),
+                (CHALLENGE_BYTES, False),
                 (PROOF_BYTES, True),
-                (REPLY_BYTES, False),
+                (PROOF_BYTES, False),
             ):
                 source, target = (caller, behind) if from_caller else (behind, caller)
                 content = source.recv(count, socket.MSG_WAITALL)
@@ -70,27 +84,29 @@ def between(door: DataListener) -> Iterator[tuple[DataListener, list[bytes]]]:
     thread = threading.Thread(target=relay)
     thread.start()
     seen = object.__new__(DataListener)
-    seen.address, seen.port = "127.0.0.1", listener.getsockname()[1]
+    seen.address, seen.port = "127.0.0.1", pretender.getsockname()[1]
     yield seen, said
     thread.join(5)
-    listener.close()
+    pretender.close()
 
 
 def test_it_listens_on_one_address_only() -> None:
-    with DataListener() as door:
+    with DataListener() as listener:
         listening = [each.laddr for each in psutil.Process().net_connections("tcp") if each.status == "LISTEN"]
-        assert [tuple(address) for address in listening if address.port == door.port] == [("127.0.0.1", door.port)]
+        assert [tuple(address) for address in listening if address.port == listener.port] == [
+            ("127.0.0.1", listener.port)
+        ]
     with pytest.raises(PortBusy, match=r"192\.0\.2\.1"):
         DataListener("192.0.2.1")
 
 
 def test_a_wrong_secret_is_refused_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with DataListener() as door, DataListener() as other:
-        right = generation_of([door, other])
+    with DataListener() as listener, DataListener() as other:
+        right = generation_of([listener, other])
         wrong = dataclasses.replace(right, secret="ab" * 32)
-        zero, one = TcpTransport(right, 0, door), TcpTransport(wrong, 1, other)
+        zero, one = TcpTransport(right, 0, listener), TcpTransport(wrong, 1, other)
         seconds_to_fail(lambda: one.receive(torch.empty(1), 0), "knows another secret")
-        assert len(lines(caplog, "does not know the secret")) == 1
+        assert len(lines(caplog, "^refused .* knows another secret")) == 1
         again = TcpTransport(dataclasses.replace(right), 1, other)  # it is not held against the right one
         departure = again.isend(torch.ones(1), 0)
         zero.receive(torch.empty(1), 1)
@@ -99,21 +115,21 @@ def test_a_wrong_secret_is_refused_with_one_line(caplog: pytest.LogCaptureFixtur
             comm.close()
 
 
-def test_a_door_that_does_not_know_the_secret_gets_nothing_sent() -> None:
-    """Somebody listens at the port of a member that is gone, and repeats what its door once said."""
-    with DataListener() as door, DataListener() as other:
-        generation, comm = alone(door)
-        with between(door) as (seen, said):
+def test_a_listener_that_does_not_know_the_secret_gets_nothing_sent() -> None:
+    """Somebody listens at the port of a member that is gone, and repeats what its listener once said."""
+    with DataListener() as listener, DataListener() as other:
+        generation, comm = alone(listener)
+        with between(listener) as (seen, said):
             call_in(seen, generation).close()
         comm.close()
-        listener = socket.create_server(("127.0.0.1", 0))
+        pretender = socket.create_server(("127.0.0.1", 0))
         heard: list[bytes] = []
 
         def repeat() -> None:
-            caller, _ = listener.accept()
+            caller, _ = pretender.accept()
             with caller:
                 caller.settimeout(5)
-                caller.recv(HELLO_BYTES, socket.MSG_WAITALL)
+                caller.recv(OPENING_BYTES, socket.MSG_WAITALL)
                 caller.sendall(said[1])
                 caller.recv(PROOF_BYTES, socket.MSG_WAITALL)
                 caller.sendall(said[3])
@@ -121,54 +137,57 @@ def test_a_door_that_does_not_know_the_secret_gets_nothing_sent() -> None:
 
         thread = threading.Thread(target=repeat)
         thread.start()
-        first = dataclasses.replace(generation.members[0], port=listener.getsockname()[1])
+        first = dataclasses.replace(generation.members[0], port=pretender.getsockname()[1])
         misled = dataclasses.replace(generation, members=(first, generation.members[1]))
         victim = TcpTransport(misled, 1, other)
         seconds_to_fail(lambda: victim.send(torch.ones(100_000), 0), "could not prove")
         thread.join(5)
         assert heard == [b""]
         victim.close()
-        listener.close()
+        pretender.close()
 
 
 def test_what_was_said_once_can_not_be_said_again(caplog: pytest.LogCaptureFixture) -> None:
-    with DataListener() as door:
-        generation, comm = alone(door)
-        with between(door) as (seen, said):
+    with DataListener() as listener:
+        generation, comm = alone(listener)
+        with between(listener) as (seen, said):
             call_in(seen, generation).close()
         for _ in range(2):
-            with connect(door) as replay:
+            with connect(listener) as replay:
                 replay.sendall(said[0])
-                assert replay.recv(REPLY_BYTES, socket.MSG_WAITALL)[0] == 0
+                assert answer(replay)[0] == CHALLENGE
                 replay.sendall(said[2])
-                assert replay.recv(REPLY_BYTES, socket.MSG_WAITALL)[0] == WRONG
+                assert answer(replay) == (
+                    REFUSAL,
+                    refusal("refused: it knows another secret than this generation's")[10:],
+                )
                 assert replay.recv(1) == b""
-        assert len(lines(caplog, "does not know the secret")) == 2
+        assert len(lines(caplog, "^refused .* knows another secret", 2)) == 2
         comm.close()
 
 
-def test_a_door_s_own_proof_does_not_open_it() -> None:
-    with DataListener() as door:
-        generation, comm = alone(door)
-        with between(door) as (seen, said):
+def test_a_listener_s_own_proof_does_not_open_it() -> None:
+    with DataListener() as listener:
+        generation, comm = alone(listener)
+        with between(listener) as (seen, said):
             call_in(seen, generation).close()
-        with connect(door) as replay:
+        with connect(listener) as replay:
             replay.sendall(said[0])
-            replay.recv(REPLY_BYTES, socket.MSG_WAITALL)
-            replay.sendall(said[3][1:])
-            assert replay.recv(REPLY_BYTES, socket.MSG_WAITALL)[0] == WRONG
+            assert answer(replay)[0] == CHALLENGE
+            replay.sendall(said[3])
+            assert answer(replay)[0] == REFUSAL
         comm.close()
 
 
 def test_a_second_connection_of_the_same_rank_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     with members() as (zero, one):
-        door, generation = zero._core._door, zero._core._generation
-        with pytest.raises(Dropped, match="expects no such connection"):
-            call_in(door, generation)
-        with pytest.raises(Dropped, match="expects no such connection"):
-            call_in(door, generation, caller=0)
-        with pytest.raises(Dropped, match="expects no such connection"):
-            call_in(door, generation, channel=77)
+        listener, generation = zero._core._listener, zero._core._generation
+        with pytest.raises(Refused, match="expects no such connection"):
+            call_in(listener, generation)
+        with pytest.raises(Refused, match="expects no such connection"):
+            call_in(listener, generation, caller=0)
+        with pytest.raises(Refused, match="expects no such connection"):
+            call_in(listener, generation, endpoint=77)
         assert lines(caplog, "connected already")
         departure = one.isend(torch.ones(1), 0)
         zero.receive(torch.empty(1), 1)
@@ -215,23 +234,25 @@ def test_an_earlier_generation_is_refused() -> None:
 
 
 def test_garbage_is_dropped_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    with DataListener() as door:
+    with DataListener() as listener:
         for content in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3, b"\xff" * 5000, b"\x16\x03\x01" + bytes(200)):
-            with connect(door) as visitor, contextlib.suppress(ConnectionResetError):
+            with connect(listener) as visitor, contextlib.suppress(ConnectionResetError):
                 visitor.sendall(content)
                 assert visitor.recv(100) == b""
-        assert len(lines(caplog, "this is no greeting")) >= 1
+        assert len(lines(caplog, "this is no greeting of Minga")) >= 1
+        assert len(lines(caplog, "it begins with 'GET / HTTP'.* is the port right")) == 1
+        assert len(lines(caplog, "looks like TLS")) == 1
 
 
 def test_a_slow_greeting_is_dropped_after_two_seconds_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    with DataListener() as door:
-        generation, comm = alone(door)
+    with DataListener() as listener:
+        generation, comm = alone(listener)
         began = time.monotonic()
-        with connect(door) as slow:
-            hello = Hello(1, 1, 0, 0, bytes(32)).pack()
+        with connect(listener) as slow:
+            hello = opening(Claim(1, 1, 0, 0))
             slow.settimeout(0.2)
             slow.sendall(hello[:1])
-            call_in(door, generation).close()
+            call_in(listener, generation).close()
             assert time.monotonic() - began < 0.5
             for number in range(1, 30):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -244,28 +265,30 @@ def test_a_slow_greeting_is_dropped_after_two_seconds_and_holds_up_nobody(caplog
                 except ConnectionResetError:
                     break
             assert 1.5 < time.monotonic() - began < 3.5
-        assert lines(caplog, "took too long")
+        assert lines(caplog, "no greeting within 2 s")
         comm.close()
 
 
 def test_a_flood_of_half_open_greetings_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "minga.comm.tcp")
-    with DataListener() as door, contextlib.ExitStack() as stack:
-        generation, comm = alone(door)
-        flood = [stack.enter_context(connect(door)) for _ in range(200)]
+    caplog.set_level(logging.WARNING, "minga.net")
+    with DataListener() as listener, contextlib.ExitStack() as stack:
+        generation, comm = alone(listener)
+        flood = [stack.enter_context(connect(listener)) for _ in range(200)]
         for visitor in flood[::2]:
             with contextlib.suppress(OSError):
-                visitor.sendall(b"minga/1\n")
+                visitor.sendall(opening(Claim(1, 1, 0, 0))[:8])
         began = time.monotonic()
-        call_in(door, generation).close()
+        call_in(listener, generation).close()
         assert time.monotonic() - began < 1.0
-        assert len(door._visitors) <= 64
-        assert 10 <= len(lines(caplog, "too many come at once")) <= 60, "a line for some of them, not for each"
-        assert sum(thread.name.startswith("minga-door") for thread in threading.enumerate()) == 1
+        assert len(listener.listener.unfinished) <= 64
+        assert 10 <= len(lines(caplog, "more than 64 unfinished greetings")) <= 60, (
+            "a line for some of them, not for each"
+        )
+        assert sum(thread.name.startswith("minga-listener") for thread in threading.enumerate()) == 1
         deadline = time.monotonic() + 4
-        while door._visitors and time.monotonic() < deadline:
+        while listener.listener.unfinished and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert not door._visitors
+        assert not listener.listener.unfinished
         comm.close()
 
 
@@ -273,22 +296,23 @@ def test_a_flood_of_early_ones_can_not_keep_a_generation_from_forming() -> None:
     with DataListener() as first, DataListener() as second, contextlib.ExitStack() as stack:
         for number in range(400):
             visitor = stack.enter_context(connect(first))
-            visitor.sendall(Hello(1000 + number, 1, 0, 0, bytes(32)).pack())
+            visitor.sendall(opening(Claim(1000 + number, 1, 0, 0)))
         generation = generation_of([first, second], 3)
         zero, one = TcpTransport(generation, 0, first), TcpTransport(generation, 1, second)
         began = time.monotonic()
         zero.wait_until_connected()
         one.wait_until_connected()
         assert time.monotonic() - began < 2.0
-        assert len(first._visitors) <= 256 + 64
+        assert len(first.listener.early) <= 256
+        assert len(first.listener.unfinished) <= 64
         for comm in (zero, one):
             comm.close()
 
 
-def test_two_ranks_of_one_process_share_a_door() -> None:
+def test_two_ranks_of_one_process_share_a_listener() -> None:
     with DataListener() as shared, DataListener() as other:
         generation = generation_of([shared, other, shared])
-        comms = [TcpTransport(generation, rank, door) for rank, door in enumerate((shared, other, shared))]
+        comms = [TcpTransport(generation, rank, listener) for rank, listener in enumerate((shared, other, shared))]
         for comm in comms:
             comm.wait_until_connected()
         departures = [comm.isend(torch.tensor([float(comm.rank)]), 0) for comm in comms[1:]]
@@ -302,7 +326,7 @@ def test_two_ranks_of_one_process_share_a_door() -> None:
             comm.close()
 
 
-def test_a_closed_door_and_a_closed_transport_leave_nothing_behind() -> None:
+def test_a_closed_listener_and_a_closed_transport_leave_nothing_behind() -> None:
     def use_and_close() -> None:
         with members(3) as comms:
             timer = threading.Timer(0.02, lambda: comms[0].abort("over"))

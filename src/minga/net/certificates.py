@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minga.errors import ConfigError, UnsupportedError
-from minga.membership.tls import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
+from minga.net.tls import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from people import data_door, info
 
 from minga.errors import ConfigError
-from minga.membership.interfaces import Interface, address_of, explain, interface_towards, interfaces, unusable
-from minga.membership.reachability import unreachable
+from minga.net.generation import MemberInfo, new_incarnation
+from minga.net.interfaces import (
+    Interface,
+    address_of,
+    explain,
+    interface_towards,
+    interfaces,
+    unreachable,
+    unusable,
+)
+
+
+def member(id: str, **fields: Any) -> MemberInfo:
+    return MemberInfo(id=id, incarnation=new_incarnation(), **{"address": "127.0.0.1", "port": 1, **fields})
+
+
+@contextlib.contextmanager
+def port_for_data() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield int(listening.getsockname()[1])
 
 
 def test_loopback_is_found_by_name_and_by_way() -> None:
@@ -55,11 +75,11 @@ def test_addresses_that_nobody_else_can_use() -> None:
 
 
 def test_reachable_is_what_can_be_connected_to() -> None:
-    with data_door() as port:
-        assert asyncio.run(unreachable(info("a", port=port), "127.0.0.1")) == ""
-    told = asyncio.run(unreachable(info("a", port=port), "127.0.0.1"))
-    assert f"can't reach the data door of a at 127.0.0.1:{port} (Connection refused)" in told
+    with port_for_data() as port:
+        assert asyncio.run(unreachable(member("a", port=port), "127.0.0.1")) == ""
+    told = asyncio.run(unreachable(member("a", port=port), "127.0.0.1"))
+    assert f"can't reach a's port for data, 127.0.0.1:{port} (Connection refused)" in told
     assert "Look whether it listens there" in told
-    told = asyncio.run(unreachable(info("a", port=port), "127.0.0.9"))
+    told = asyncio.run(unreachable(member("a", port=port), "127.0.0.9"))
     assert "comes from 127.0.0.9: announce that address" in told
-    assert "loopback of each machine" in asyncio.run(unreachable(info("a", port=port), "10.0.0.1"))
+    assert "loopback of each machine" in asyncio.run(unreachable(member("a", port=port), "10.0.0.1"))

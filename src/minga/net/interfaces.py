@@ -9,16 +9,29 @@ made, so failures are explained with the interface that was used and those that 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
+import os
 import socket
 from dataclasses import dataclass
 
 from minga.errors import ConfigError, unknown
+from minga.net.generation import MemberInfo
 
-__all__ = ["Interface", "address_of", "explain", "interface_towards", "interfaces", "own_address_towards", "unusable"]
+__all__ = [
+    "Interface",
+    "address_of",
+    "explain",
+    "interface_towards",
+    "interfaces",
+    "own_address_towards",
+    "unreachable",
+    "unusable",
+]
 
 _ANY_PORT = 9
+_CONNECT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -115,4 +128,28 @@ def unusable(announced: str, seen: str) -> str:
             f"{announced} is the loopback of each machine, where others find themselves; announce an address that "
             f"they can reach: this connection comes from {seen} (choose its interface with --interface NAME)"
         )
+    return ""
+
+
+async def unreachable(info: MemberInfo, seen_from: str, timeout_seconds: float = _CONNECT_SECONDS) -> str:
+    """Why others would not reach a member, with what to do: connect to it, once, and hang up. Empty if they would."""
+    reason = unusable(info.address, seen_from)
+    if reason:
+        return f"{info.id} announces its port for data, {info.address}:{info.port}, but {reason}"
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, writer = await asyncio.open_connection(info.address, info.port)
+    except (OSError, TimeoutError) as error:
+        # asyncio's own text would name the address again.
+        why = (
+            "no answer" if isinstance(error, TimeoutError) else os.strerror(error.errno) if error.errno else str(error)
+        )
+        hint = f" Its connection to the coordinator comes from {seen_from}: announce that address, or choose"
+        if seen_from == info.address:
+            hint = " Look whether it listens there, for a firewall that keeps others from its ports, or choose"
+        return (
+            f"the coordinator can't reach {info.id}'s port for data, {info.address}:{info.port} ({why})."
+            f"{hint} the right interface with --interface NAME"
+        )
+    writer.transport.abort()
     return ""

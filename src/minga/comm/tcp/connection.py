@@ -1,34 +1,35 @@
-"""The frames between two ranks over one line: a queue of what goes out, and what comes in, taken apart.
+"""One rank's end of the connection to another one: a queue of what goes out, and what comes in, taken apart.
 
-A link exists before its line does: what is sent until then waits in the queue. Nothing here blocks.
+A connection exists before its socket does: what is sent until then waits in the queue. Nothing here blocks, and nothing
+here is for several threads at a time: the lock of the `Endpoint` guards it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from typing import Protocol
 
-from minga.comm.tcp.frames import ANNOUNCE, EAGER, GOODBYE, HEADER, MESSAGE, SHORT_BYTES, WINDOW_BYTES, cost
-from minga.comm.tcp.line import READ, WRITE, Line
-from minga.comm.tcp.mailbox import Landing
+from minga.comm.tcp.frames import (
+    ANNOUNCE,
+    CREDIT,
+    EXPECTED_BYTES,
+    GOODBYE,
+    HEADER,
+    MESSAGE,
+    PERMIT,
+    SHORT_BYTES,
+    UNASKED,
+    WINDOW_BYTES,
+    cost,
+)
+from minga.comm.tcp.mailbox import Landing, Mailbox
 from minga.comm.tcp.operation import Operation
+from minga.errors import PeerLost, PeerWrong
+from minga.net.sockets import READ, WRITE, Socket
 
-__all__ = ["Link", "Listener", "cost"]
+__all__ = ["Connection"]
 
 _NOTHING = memoryview(b"")
-
-
-class Listener(Protocol):
-    """Who hears what comes in over a link."""
-
-    def place(self, link: Link, kind: int, announced: bool, tag: int, length: int) -> Landing | None:
-        """Where the bytes of a message belong; None: it waits until somebody asks for it."""
-
-    def landed(self, link: Link, landing: Landing, *, eager: bool) -> None: ...
-
-    def word(self, link: Link, kind: int, tag: int, length: int) -> None:
-        """A frame without a message behind it."""
 
 
 class _Frame:
@@ -49,50 +50,50 @@ class _Frame:
         return not len(self.parts[0]) and not len(self.parts[1])
 
 
-class Link:
-    """One rank's end of the connection to another one."""
+class Connection:
+    """Between this rank, `own`, and another one."""
 
-    def __init__(self, rank: int, listener: Listener, *, asked: bool) -> None:
-        """`asked`: the other side always asks for what is sent here, so nothing needs a permit."""
+    def __init__(self, own: int, rank: int, mailbox: Mailbox) -> None:
         self.rank = rank
-        self.line: Line | None = None
+        self.socket: Socket | None = None
+        self.lost: PeerLost | None = None
+        """Why nothing comes and goes here any more."""
         self.left = False
         """Whether the other side has said goodbye."""
-        self.ailment: OSError | None = None
-        """Why nothing can be sent any more."""
+        self.send_error: OSError | None = None
+        """Why nothing can be sent any more, although there may be something to read."""
         self.events = 0
         """What the poller watches for."""
-        self._listener = listener
-        self._asked = asked
+        self._own = own
+        self._mailbox = mailbox
         self._queue: deque[_Frame] = deque()
         self._permits: Counter[int] = Counter()
         self._held: defaultdict[int, deque[Operation]] = defaultdict(deque)
-        self._unasked = 0
-        self._mute = False
-        self.progress = 0
+        """Announced messages that wait for a permit, by tag."""
+        self._uncredited = 0
+        """Bytes that were sent unasked and have not been given back as credit."""
+        self.received = 0
         """Bytes that have come in."""
         self._stage = memoryview(bytearray(SHORT_BYTES + HEADER.size))
         self._begin = self._end = 0
         self._landing: Landing | None = None
         self._missing = _NOTHING
         """The part of the message now coming in that is not there yet."""
-        self._eager = False
-        self._stuck: tuple[int, bool, int, int] | None = None
+        self._unasked = False
 
     # Sending
 
     def send(self, operation: Operation) -> None:
         tag, length = operation.tag, len(operation.view)
-        if self._asked:
-            self._put(MESSAGE, False, tag, operation)
-        elif self._held[tag]:
+        longest, window = (EXPECTED_BYTES, EXPECTED_BYTES) if operation.expected else (SHORT_BYTES, WINDOW_BYTES)
+        if self._held[tag]:
             self._hold(operation)
-        elif length <= SHORT_BYTES and self._unasked + cost(length) <= WINDOW_BYTES:
-            self._unasked += cost(length)
-            self._put(EAGER, False, tag, operation)
+        elif length <= longest and self._uncredited + cost(length) <= window:
+            self._uncredited += cost(length)
+            self._put(UNASKED, tag, operation)
         elif self._permits[tag]:
             self._permits[tag] -= 1
-            self._put(MESSAGE, False, tag, operation)
+            self._put(MESSAGE, tag, operation)
         else:
             self._hold(operation)
 
@@ -100,40 +101,31 @@ class Link:
         self._held[operation.tag].append(operation)
         self.say(ANNOUNCE, operation.tag, len(operation.view))
 
-    def permitted(self, tag: int) -> None:
-        if self._held[tag]:
-            self._put(MESSAGE, True, tag, self._held[tag].popleft())
-        else:
-            self._permits[tag] += 1
-
-    def credited(self, count: int) -> None:
-        self._unasked -= count
-
     def say(self, kind: int, tag: int = 0, length: int = 0) -> None:
+        """Send a frame without a message behind it."""
         self._queue.append(_Frame(HEADER.pack(kind, False, tag, length), None))
         self.flush()
 
-    def _put(self, kind: int, announced: bool, tag: int, operation: Operation) -> None:
+    def _put(self, kind: int, tag: int, operation: Operation, *, announced: bool = False) -> None:
         self._queue.append(_Frame(HEADER.pack(kind, announced, tag, len(operation.view)), operation))
         self.flush()
 
     def flush(self) -> None:
         """Give the kernel what it takes now."""
-        while self._queue and self.line is not None and not self._mute:
+        while self._queue and self.socket is not None and self.send_error is None:
             frame = self._queue[0]
             try:
-                count = self.line.send(frame.parts)
+                count = self.socket.send(frame.parts)
             except OSError as error:
-                # Not raised: this may be in the middle of something, and the other side's last words are to be read.
-                self.ailment = error
-                self._mute = True
+                # Not raised: this may be in the middle of something, and what the other side said last is to be read.
+                self.send_error = error
                 return
             if not count:
                 return
             if frame.sent(count):
                 self._queue.popleft()
                 if frame.operation is not None:
-                    frame.operation.finish(frame.operation.channel.rank)
+                    frame.operation.finish(self._own)
             elif frame.operation is not None:
                 frame.operation.touch()
 
@@ -145,47 +137,37 @@ class Link:
     @property
     def wanted(self) -> int:
         """What the poller should watch for."""
-        if self.line is None:
+        if self.socket is None:
             return 0
-        return (0 if self._stuck else READ) | (WRITE if self._queue and not self._mute else 0)
+        return READ | (WRITE if self._queue and self.send_error is None else 0)
 
     # Receiving
 
     def read(self) -> bool:
-        """Take in what is there; False when the other side has ended."""
-        line = self.line
-        while line is not None and self._stuck is None:
+        """Take in what is there; False when the other side has ended. `PeerWrong` if it breaks the protocol."""
+        socket = self.socket
+        while socket is not None:
             direct = len(self._missing)
             view = self._missing if direct else self._stage[self._end :]
-            received = line.receive_into(view)
+            received = socket.receive_into(view)
             if received is None:
                 break
             if received == 0:
                 return False
-            self.progress += received
+            self.received += received
             if direct:
                 self._fill(received)
             else:
                 self._end += received
                 self._take_apart()
-            if received < len(view) and not line.encrypted:
+            if received < len(view) and not socket.encrypted:
                 break
-        if line is not None:
-            line.be_patient(len(self._missing))
+        if socket is not None:
+            socket.wake_late(len(self._missing))
         return True
 
-    def resume(self) -> None:
-        """Somebody may have asked for the message that was waiting."""
-        if self._stuck is not None:
-            kind, announced, tag, length = self._stuck
-            self._stuck = None
-            self._open(kind, announced, tag, length)
-            self._take_apart()
-            if self.line is not None:
-                self.line.be_patient(len(self._missing))
-
     def _take_apart(self) -> None:
-        while self._stuck is None:
+        while True:
             here = self._end - self._begin
             if self._landing is not None:
                 count = min(here, len(self._missing))
@@ -206,19 +188,30 @@ class Link:
         self._begin, self._end = 0, rest
 
     def _open(self, kind: int, announced: bool, tag: int, length: int) -> None:
-        if kind in (EAGER, MESSAGE):
-            landing = self._listener.place(self, kind, announced, tag, length)
-            if landing is None:
-                self._stuck = (kind, announced, tag, length)
-                return
-            assert landing.view is not None
-            self._landing, self._missing, self._eager = landing, landing.view, kind == EAGER
-            if not length:
-                self._fill(0)
+        if kind == UNASKED:
+            self._land(self._mailbox.unasked(self.rank, tag, length), unasked=True)
+        elif kind == MESSAGE:
+            self._land(self._mailbox.permitted(self.rank, tag, length, announced=announced), unasked=False)
+        elif kind == ANNOUNCE:
+            self._mailbox.announced(self.rank, tag, length)
+        elif kind == PERMIT:
+            if self._held[tag]:
+                self._put(MESSAGE, tag, self._held[tag].popleft(), announced=True)
+            else:
+                self._permits[tag] += 1
+        elif kind == CREDIT:
+            self._uncredited -= length
         elif kind == GOODBYE:
             self.left = True
         else:
-            self._listener.word(self, kind, tag, length)
+            what = f"rank {self._own}: rank {self.rank} sent a frame of kind {kind}, which is none"
+            raise PeerWrong(what, rank=self.rank)
+
+    def _land(self, landing: Landing, *, unasked: bool) -> None:
+        assert landing.view is not None
+        self._landing, self._missing, self._unasked = landing, landing.view, unasked
+        if not len(self._missing):
+            self._fill(0)
 
     def _fill(self, count: int) -> None:
         landing = self._landing
@@ -228,7 +221,7 @@ class Link:
             landing.touch()
         else:
             self._landing, self._missing = None, _NOTHING
-            self._listener.landed(self, landing, eager=self._eager)
+            self._mailbox.landed(landing, self.rank, unasked=self._unasked)
 
     # The end
 
@@ -241,8 +234,8 @@ class Link:
             yield self._landing
 
     def drop(self) -> None:
-        """Let go of everything; who owns the line closes it."""
+        """Let go of everything; who owns the socket closes it."""
         self._queue.clear()
         self._held.clear()
-        self._landing, self._missing, self._stuck = None, _NOTHING, None
-        self.line = None
+        self._landing, self._missing = None, _NOTHING
+        self.socket = None
