@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from minga.base.lazy import Tensor, torch
 from minga.codecs.blocks import BlockCodec
 
 __all__ = ["Sign"]
