@@ -16,7 +16,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Tensor", "lazy_module", "nn", "torch"]
+__all__ = ["Tensor", "lazy_module", "nn", "np", "torch"]
 
 
 def lazy_module(name: str) -> ModuleType:
@@ -44,10 +44,12 @@ class _TensorType(type):
 
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch as torch
     from torch import Tensor as Tensor
     from torch import nn as nn
 else:
+    np = lazy_module("numpy")
     torch = lazy_module("torch")
     nn = lazy_module("torch.nn")
 

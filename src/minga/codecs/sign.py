@@ -6,9 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from minga.base.lazy import Tensor, torch
+from minga.base.lazy import Tensor, np, torch
 from minga.codecs.blocks import BlockCodec
 
 __all__ = ["Sign"]
