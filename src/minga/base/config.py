@@ -133,7 +133,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     """Name, type, default and one-line description of each field, for listings."""
-    documented = _documentation(cls)
+    key: Any = cls  # mypy takes no class for hashable whose instances define __hash__
+    documented = _documentation(key)
     hints = typing.get_type_hints(cls)
     listed = []
     for field in _fields(cls):
@@ -144,7 +145,8 @@ def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     return listed
 
 
-def _documentation(cls: type[Any]) -> dict[str, str]:
+@functools.cache
+def _documentation(cls: Any) -> dict[str, str]:
     """The string under each field, read from the source: the one place where it is written."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):

@@ -16,7 +16,7 @@ from minga.cli.options import JsonOption
 if TYPE_CHECKING:
     from minga.measure.machine import MachineExamination
 
-__all__ = ["register"]
+__all__ = ["doctor"]
 
 _TOPICS = {
     "versions": "Versions",
@@ -28,10 +28,6 @@ _TOPICS = {
     "data": "Data and disk",
 }
 _COLORS = {"ok": "green", "limited": "yellow", "missing": "yellow", "unknown": "cyan"}
-
-
-def register(application: typer.Typer) -> None:
-    application.command("doctor")(doctor)
 
 
 def doctor(as_json: JsonOption = False) -> None:
