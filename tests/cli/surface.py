@@ -123,7 +123,7 @@ def reference() -> str:
         for name, command in commands()
         if isinstance(COMMANDS[name], Command)
     ]
-    options = {option.field: f"`--{name.replace('_', '-')}`" for name, option in EXPERIMENT_OPTIONS.items()}
+    options = {option.path: f"`--{name.replace('_', '-')}`" for name, option in EXPERIMENT_OPTIONS.items()}
     fields = [
         (f"`{path}`", _shown(default), options.get(path, ""), _line(about))
         for path, default, about in fields_by_path(Experiment)

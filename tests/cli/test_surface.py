@@ -42,4 +42,4 @@ def test_the_page_for_people_is_what_the_code_says() -> None:
 def test_options_set_fields_that_there_are() -> None:
     paths = {path for path, _, _ in fields_by_path(Experiment)}
     for name, option in EXPERIMENT_OPTIONS.items():
-        assert option.field in paths | {"strategy.codec"}, name
+        assert option.path in paths | {"strategy.codec"}, name

@@ -58,36 +58,36 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FieldOption:
-    """An option that sets a field of a configuration."""
+    """An option that sets a field of a configuration. Its name is `--` and its key in the table."""
 
-    field: str
-    """Which one: `training.seed`."""
-    names: tuple[str, ...] = ()
-    """Short ones, beside `--` and the key in the table; one that begins with `--` takes its place."""
+    path: str
+    """The field: `training.seed`."""
+    flag: str | None = None
+    """One more name, such as `-n`; with two dashes: instead of the key."""
     metavar: str | None = None
     help: str | Callable[[], str] | None = None
     """Default: the first sentence under the field."""
     instead_of: str | None = None
-    """What of a file does not hold where this is given."""
+    """What a file says there is left out where this is given."""
     needs_tcp: bool = False
     """Whether it is for runs that lose and gain nodes."""
     read: Callable[[Any], Mapping[str, Any]] | None = None
-    """Which fields a value sets, where it is not this one alone."""
+    """The fields that a value sets, where it is not this one alone."""
 
     def sets(self, value: Any) -> Mapping[str, Any]:
-        return {self.field: value} if self.read is None else self.read(value)
+        return {self.path: value} if self.read is None else self.read(value)
 
     def parameter(self, name: str, config: type[Config]) -> inspect.Parameter:
-        kind, about = _field(config, self.field)
+        kind, about = _field(config, self.path)
         about = about if self.help is None else self.help if isinstance(self.help, str) else self.help()
-        flag = f"--{name.replace('_', '-')}"
+        flags = [] if (self.flag or "").startswith("--") else [f"--{name.replace('_', '-')}"]
         option = typer.Option(
-            *(self.names if any(each.startswith("--") for each in self.names) else (flag, *self.names)),
+            *(flags + ([self.flag] if self.flag else [])),
             metavar=self.metavar,
             help=about + (" Means tcp." if self.needs_tcp else ""),
-            rich_help_panel=_PANELS.get(self.field.partition(".")[0]),
+            rich_help_panel=_PANELS.get(self.path.partition(".")[0]),
         )
         return optional(name, kind, option)
 
@@ -137,63 +137,42 @@ def _checkpoint_every(text: str) -> Mapping[str, Any]:
 _PANELS = {"cluster": "Cluster", "training": "Training", "checkpoints": "Checkpoints", "strategy": "Strategy"}
 
 EXPERIMENT_OPTIONS: dict[str, FieldOption] = {
-    "nodes": FieldOption(field="cluster.nodes", names=("-n",)),
+    "nodes": FieldOption("cluster.nodes", "-n"),
     "strategy": FieldOption(
-        field="strategy",
-        names=("-s",),
-        metavar="SPEC",
-        help="name[:field=value,...] or file.py:Class (minga strategies lists)",
+        "strategy", "-s", "SPEC", "name[:field=value,...] or file.py:Class ('minga strategies' lists them)."
     ),
     "codec": FieldOption(
-        field="strategy.codec",
-        metavar="SPEC",
-        help="Form of vectors on the wire: half, int8, top_k:ratio=0.01...; see 'minga strategies'.",
+        "strategy.codec", None, "SPEC", "Form of vectors on the wire: half, int8, top_k:ratio=0.01, ..."
     ),
-    "epochs": FieldOption(field="training.epochs", instead_of="training.steps"),
-    "steps": FieldOption(field="training.steps", instead_of="training.epochs"),
-    "batch": FieldOption(field="training.batch", names=("-b",), instead_of="training.total_batch"),
-    "total_batch": FieldOption(field="training.total_batch", instead_of="training.batch"),
-    "seed": FieldOption(field="training.seed"),
-    "start_from": FieldOption(field="training.start_from", metavar="RUN|FILE"),
+    "epochs": FieldOption("training.epochs", instead_of="training.steps"),
+    "steps": FieldOption("training.steps", instead_of="training.epochs"),
+    "batch": FieldOption("training.batch", "-b", instead_of="training.total_batch"),
+    "total_batch": FieldOption("training.total_batch", instead_of="training.batch"),
+    "seed": FieldOption("training.seed"),
+    "start_from": FieldOption("training.start_from", metavar="RUN|FILE"),
     "bandwidth": FieldOption(
-        field="cluster.network.bandwidth",
-        metavar="RATE",
-        help="Run in a lab, on hosts with such links: 10mbit, 1gbit.",
+        "cluster.network.bandwidth", None, "RATE", "Run in a lab, on hosts with such links: 10mbit, 1gbit."
     ),
-    "delay": FieldOption(
-        field="cluster.network.delay", metavar="TIME", help="Run in a lab: one way between hosts, 5ms."
-    ),
-    "cpu": FieldOption(
-        field="cluster.cpu",
-        metavar="CORES",
-        help="Run in a lab: cores' worth of time of each host, 0.5 or 1,1,0.5.",
-    ),
-    "transport": FieldOption(field="cluster.transport", metavar="NAME", help=_transports),
-    "min_nodes": FieldOption(field="cluster.min_nodes", metavar="N", needs_tcp=True),
-    "heartbeat_timeout": FieldOption(field="cluster.heartbeat_timeout_seconds", metavar="TIME", needs_tcp=True),
+    "delay": FieldOption("cluster.network.delay", None, "TIME", "Run in a lab: one way between hosts, 5ms."),
+    "cpu": FieldOption("cluster.cpu", None, "CORES", "Run in a lab: cores' worth of time of each host, such as 1,0.5."),
+    "transport": FieldOption("cluster.transport", None, "NAME", _transports),
+    "min_nodes": FieldOption("cluster.min_nodes", metavar="N", needs_tcp=True),
+    "heartbeat_timeout": FieldOption("cluster.heartbeat_timeout_seconds", metavar="TIME", needs_tcp=True),
     "checkpoint_every": FieldOption(
-        field="checkpoints.every_seconds",
+        "checkpoints.every_seconds",
         metavar="TIME|STEPS",
         help="How often to keep a checkpoint: 30s, 500steps.",
         read=_checkpoint_every,
     ),
     "checkpoints": FieldOption(
-        field="checkpoints.enabled",
-        names=("--checkpoints/--no-checkpoints",),
-        help="Whether to keep any; default: every minute.",
+        "checkpoints.enabled", "--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute."
     ),
-    "data": FieldOption(field="data", metavar="DIR"),
-    "runs": FieldOption(field="runs", metavar="DIR"),
+    "data": FieldOption("data", metavar="DIR"),
+    "runs": FieldOption("runs", metavar="DIR"),
 }
 
-LINK_OPTIONS: dict[str, FieldOption] = {
-    "bandwidth": FieldOption(field="bandwidth", metavar="RATE"),
-    "up": FieldOption(field="up", metavar="RATE"),
-    "down": FieldOption(field="down", metavar="RATE"),
-    "delay": FieldOption(field="delay", metavar="TIME"),
-    "jitter": FieldOption(field="jitter", metavar="TIME"),
-    "loss": FieldOption(field="loss", metavar="PART"),
-}
+_VALUES = {"bandwidth": "RATE", "up": "RATE", "down": "RATE", "delay": "TIME", "jitter": "TIME", "loss": "PART"}
+LINK_OPTIONS = {name: FieldOption(name, None, metavar) for name, metavar in _VALUES.items()}
 
 
 def link_options(*names: str) -> OptionGroup:
