@@ -143,10 +143,10 @@ def change(
 def cut(
     hosts: Annotated[list[str], typer.Argument(help="h1, h2, ...: together they keep each other.")],
     lab: LabOption = None,
-    loud: Annotated[bool, typer.Option("--loud", help="Pull out the cables: the hosts' kernels are told.")] = False,
+    loud: Annotated[bool, typer.Option("--loud", help="Pull out the cables: the hosts' kernels notice.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Cut hosts of a running lab off from the rest: packets get lost, and nobody is told.
+    """Cut hosts of a running lab off from the rest: packets get lost, and nobody is notified.
 
     Example:
 
@@ -197,10 +197,10 @@ def list_labs(as_json: JsonOption = False) -> None:
 
     running = [record for record in registry.records() if record.alive]
     if as_json:
-        told = [
+        listed = [
             {"lab": each.name, "owner": each.owner, "purpose": each.purpose, "hosts": each.hosts} for each in running
         ]
-        print(json.dumps(told))
+        print(json.dumps(listed))
         return
     if not running:
         Console().print("no lab is running")
@@ -261,7 +261,7 @@ def _find(name: str | None, *, must: bool) -> Record | None:
     if len(for_people) == 1:
         return for_people[0]
     if for_people or must:  # somebody's run, or one of several: no guessing
-        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose told'})" for record in running)
+        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose given'})" for record in running)
         raise ConfigError(f"say which lab is meant with --lab; running: {there}")
     return None
 

@@ -1,4 +1,4 @@
-"""`--listen` of `minga train` and `minga probe`: other machines may join, and people are told how."""
+"""`--listen` of `minga train` and `minga probe`: other machines may join, and people are shown how."""
 
 from __future__ import annotations
 

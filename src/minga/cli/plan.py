@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from minga.cli.options import DataOption, JsonOption, RunsOption, link_options
-from minga.cli.simulate import ProfileOption, profile_for
+from minga.cli.simulate import ProfileOption, load_machines, profile_for
+from minga.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from minga.plan.cluster import PlannedCluster
@@ -71,7 +72,6 @@ def plan(
 
     from minga.base.units import parse_duration
     from minga.cli.plan_tables import pilot_table, plan_table, show_pilots, show_plan
-    from minga.errors import ConfigError, unknown
     from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
     from minga.plan.trial_run import trial_runs
@@ -79,14 +79,9 @@ def plan(
     goals = get_args(Goal)
     if minimise not in goals:
         raise unknown("goal", minimise, goals)
-    if epochs is not None and epochs < 1:
-        raise ConfigError(f"--epochs should be at least 1, not {epochs}")
-    if top < 1:
-        raise ConfigError(f"--top should be at least 1, not {top}")
-    if pilots < 1:
-        raise ConfigError(f"--pilots should be at least 1, not {pilots}")
-    if total_batch is not None and total_batch < 1:
-        raise ConfigError(f"--total-batch should be at least 1, not {total_batch}")
+    for name, value in {"epochs": epochs, "top": top, "pilots": pilots, "total-batch": total_batch}.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} should be at least 1, not {value}")
     sizes = _batches(batches, total_batch)
     machines = _cluster(cluster, nodes, link)
     if minimise == "cost" and not machines.price_per_hour:
@@ -138,16 +133,10 @@ def plan(
 
 def _cluster(path: Path | None, nodes: int | None, link: dict[str, str]) -> PlannedCluster:
     from minga.base.config import build
-    from minga.errors import ConfigError
-    from minga.plan.cluster import PlannedCluster, load_cluster
+    from minga.plan.cluster import PlannedCluster
 
     if path is not None:
-        in_vain = [f"--{name}" for name in (*(["nodes"] if nodes else []), *link)]
-        if in_vain:
-            raise ConfigError(
-                f"{path} says what the machines are like; leave {', '.join(in_vain)} out, or change the file"
-            )
-        return load_cluster(path)
+        return load_machines(path, {"nodes": nodes, **link})
     if nodes is None:
         raise ConfigError("say what machines there are: --cluster FILE, or --nodes 4 --bandwidth 100mbit")
     return build(PlannedCluster, {"nodes": nodes, "network": link})
@@ -155,8 +144,6 @@ def _cluster(path: Path | None, nodes: int | None, link: dict[str, str]) -> Plan
 
 def _batches(text: str | None, total_batch: int | None) -> list[int]:
     """`32,64,128`."""
-    from minga.errors import ConfigError
-
     if text is None:
         return []
     if total_batch is not None:
@@ -172,7 +159,6 @@ def _batches(text: str | None, total_batch: int | None) -> list[int]:
 
 def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
-    from minga.errors import ConfigError
     from minga.measure.metric_names import is_share
     from minga.runs.workload import load_workload
 

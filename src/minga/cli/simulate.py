@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from minga.cli.execute import print_result
 from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
+from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.comm.simulated import ScheduledChange
     from minga.plan.cluster import PlannedCluster
     from minga.simulate.profile import Profile
 
-__all__ = ["ProfileOption", "parse_change", "profile_for", "simulate"]
+__all__ = ["ProfileOption", "load_machines", "parse_change", "profile_for", "simulate"]
 
 ProfileOption = Annotated[
     Path | None,
@@ -71,8 +73,13 @@ def simulate(
     from minga.report.live import View, view_for
     from minga.simulate.simulation import simulate as simulated
 
-    machines = _machines(cluster, given)
-    nodes = given["nodes"] if machines is None else given["nodes"] or machines.nodes
+    nodes: int | None = given["nodes"]
+    machines = None
+    if cluster is not None:
+        machines = load_machines(cluster, {name: given[name] for name in ("bandwidth", "delay", "cpu")})
+        nodes = nodes or machines.nodes
+        if nodes > machines.nodes:
+            raise ConfigError(f"{cluster} has {machines.nodes} nodes, fewer than --nodes {nodes}")
     experiment = given.experiment(workload, nodes=nodes)
     if machines is not None:
         watts = dataclasses.replace(
@@ -97,25 +104,19 @@ def simulate(
     print_result(summary, as_json=as_json)
 
 
-def _machines(path: Path | None, given: ExperimentOptions) -> PlannedCluster | None:
-    from minga.errors import ConfigError
+def load_machines(path: Path, given: Mapping[str, Any]) -> PlannedCluster:
+    """The cluster's file; `given`: options that say the same, by name, which are refused."""
     from minga.plan.cluster import load_cluster
 
-    if path is None:
-        return None
-    in_vain = [f"--{name}" for name in ("bandwidth", "delay", "cpu") if given[name]]
-    if in_vain:
-        raise ConfigError(f"{path} says what the machines are like; leave {', '.join(in_vain)} out, or change the file")
-    machines = load_cluster(path)
-    if (nodes := given["nodes"]) is not None and nodes > machines.nodes:
-        raise ConfigError(f"{path} has {machines.nodes} nodes, fewer than --nodes {nodes}")
-    return machines
+    refused = [f"--{name}" for name, value in given.items() if value]
+    if refused:
+        raise ConfigError(f"{path} says what the machines are like; leave {', '.join(refused)} out, or change the file")
+    return load_cluster(path)
 
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
     """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
     from minga.cli.profile import measured_profile, name_of
-    from minga.errors import ConfigError
     from minga.simulate.profile import load_profile, save_profile
 
     if given is not None:
@@ -147,7 +148,6 @@ def parse_change(text: str, hosts: int) -> ScheduledChange:
     """`10s:h2:bandwidth=1mbit` or, for all hosts, `10s:bandwidth=1mbit`."""
     from minga.base.units import parse_bandwidth, parse_duration, parse_fraction
     from minga.comm.simulated import ScheduledChange
-    from minga.errors import ConfigError
 
     example = "such as 10s:bandwidth=1mbit, 10s:h2:speed=0.25 or 30s:h3:lost"
     parts = text.split(":")

@@ -129,7 +129,7 @@ class Training(Config):
 
     start_from: str | None = None
     """A run's directory or a safetensors file: begin with its weights instead of random ones. The optimizer, the
-    schedule and the order of the data begin anew."""
+    schedule and the order of the data start over."""
 
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes."""
@@ -237,7 +237,7 @@ class Checkpoints(Config):
     """How many of the last ones stay."""
 
     keep_best: bool = True
-    """Also keep the one with the best metric at an evaluation, of strategies whose ranks are in step."""
+    """Also keep the one with the best metric at an evaluation, of strategies in lock step."""
 
     def check(self) -> None:
         for name, least in {"every_seconds": 0, "every_steps": 0, "keep": 1}.items():
