@@ -10,6 +10,7 @@ def simulate(
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import types
@@ -92,19 +93,23 @@ class FieldOption:
         return optional(name, kind, option)
 
 
-def _field(config: type[Config], path: str) -> tuple[Any, str]:
+def _field(config: Any, path: str) -> tuple[Any, str]:
     """What the command line takes for a field (text, where the configuration makes something else of it), and its
     documentation's first sentence."""
-    from minga.base.config import fields_of
+    from minga.base.config import documentation_of
 
     *outer, last = path.split(".")
     for name in outer:
-        config = _without_none(typing.get_type_hints(config)[name])
-    kind = _without_none(typing.get_type_hints(config, include_extras=True)[last])
-    about = next(about for name, _, _, about in fields_of(config) if name == last)
+        config = _without_none(_hints(config)[name])
+    kind, about = _without_none(_hints(config)[last]), documentation_of(config)[last]
     sentence = re.match(r".*?\.(?=\s|$)", about, re.DOTALL)
     shown = " ".join((sentence[0] if sentence else about).split()).replace("`", "")
     return kind if kind in (int, float, bool) else str, shown
+
+
+@functools.cache
+def _hints(config: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(config, include_extras=True)
 
 
 def _without_none(hint: Any) -> Any:
