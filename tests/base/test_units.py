@@ -12,6 +12,7 @@ from minga.base.units import (
     parse_bandwidth,
     parse_duration,
     parse_fraction,
+    parse_seconds,
 )
 from minga.errors import ConfigError
 
@@ -27,6 +28,11 @@ def test_bandwidths(text: str, bits: float) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("5ms", 0.005), ("200us", 200e-6), ("200µs", 200e-6), ("1.5 s", 1.5)])
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("3", 3.0), ("0.5", 0.5), ("30s", 30.0), ("2min", 120.0), (7, 7)])
+def test_seconds_may_have_a_unit(given: object, seconds: float) -> None:
+    assert parse_seconds(given) == seconds
 
 
 @pytest.mark.parametrize(("text", "part"), [("1%", 0.01), ("0.5 %", 0.005), ("0.25", 0.25)])

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from minga.cli.main import application
 from minga.net.tls import load_tls
 
 
@@ -46,9 +44,3 @@ def test_without_the_library_the_remedy_is_told(minga: Any, monkeypatch: pytest.
     done = minga("cert", "c", "--for", "127.0.0.1")
     assert done.returncode == 1
     assert "pip install 'minga[tls]'" in done.stderr
-
-
-def test_help_has_an_example() -> None:
-    shown = CliRunner().invoke(application, ["cert", "--help"])
-    assert shown.exit_code == 0
-    assert "minga cert certificates --for 10.0.0.1" in shown.stdout

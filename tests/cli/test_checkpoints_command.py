@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minga.cli.options import ExperimentOptions
 from minga.runs.experiment import Experiment
 from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 from minga.training.checkpoints.writer import Part, write_part
@@ -68,7 +69,7 @@ def test_no_whole_one_is_exit_code_1(minga: Minga, run: Path) -> None:
     assert minga("checkpoints", str(run)).returncode == 1
     failed = minga("train", "--resume", str(run))
     assert failed.returncode == 1
-    assert "none of the 3 checkpoints" in failed.stderr and "start anew" in failed.stderr
+    assert "none of the 3 checkpoints" in failed.stderr and "start again" in failed.stderr
 
 
 def test_a_run_without_any(minga: Minga, tmp_path: Path) -> None:
@@ -97,16 +98,9 @@ def test_errors_say_what_is_possible(minga: Minga, run: Path, name: str) -> None
         assert word in done.stderr
 
 
-def test_help_has_an_example(minga: Minga) -> None:
-    done = minga("checkpoints", "--help")
-    assert "minga checkpoints runs/" in done.stdout and "--json" in done.stdout
-
-
 def test_options_become_settings() -> None:
-    from minga.cli.options import experiment_from
-
     def settings(**options: Any) -> Any:
-        return experiment_from("digits", codec=None, settings=None, **options).checkpoints
+        return ExperimentOptions(options).experiment("digits").checkpoints
 
     assert (settings(checkpoint_every="30s").every_seconds, settings(checkpoint_every="30s").every_steps) == (30, 0)
     assert settings(checkpoint_every="500 steps").every_steps == 500

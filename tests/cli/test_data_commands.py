@@ -96,12 +96,6 @@ def test_errors_say_what_is_possible(minga: Minga, name: str) -> None:
         assert word in done.stderr
 
 
-@pytest.mark.parametrize("command", ["list", "fetch", "verify"])
-def test_help_has_an_example(minga: Minga, command: str) -> None:
-    done = minga("data", command, "--help")
-    assert f"minga data {command}" in done.stdout and "--json" in done.stdout
-
-
 def test_what_can_not_be_checked_is_not_called_whole(minga: Minga, tmp_path: Path) -> None:
     for name in ("cod GT", "trout GT"):
         (tmp_path / "data" / "fish" / "pictures" / name).mkdir(parents=True)

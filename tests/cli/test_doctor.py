@@ -79,9 +79,3 @@ def test_a_missing_gloo_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_nccl_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     assert CliRunner().invoke(application, ["doctor"]).exit_code == 0
-
-
-def test_help_has_an_example() -> None:
-    shown = CliRunner().invoke(application, ["doctor", "--help"])
-    assert shown.exit_code == 0
-    assert "minga doctor --json" in shown.stdout

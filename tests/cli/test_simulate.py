@@ -272,12 +272,6 @@ def test_what_cannot_be_is_told(minga: Minga, profile: Path, arguments: tuple[st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["profile", "simulate", "plan", "probe"])
-def test_help_has_an_example(minga: Minga, command: str) -> None:
-    example = "minga probe --nodes 3" if command == "probe" else f"minga {command} digits"
-    assert example in minga(command, "--help").stdout
-
-
 def test_changes_as_people_write_them() -> None:
     assert parse_change("10s:bandwidth=8mbit", 4) == ScheduledChange(time=10.0, up=1e6, down=1e6)
     assert parse_change("500ms:h2:up=8mbit", 4) == ScheduledChange(time=0.5, host=1, up=1e6)

@@ -111,14 +111,6 @@ def test_a_bad_key_in_a_file_is_an_error_with_its_place(minga: Minga, tmp_path: 
     assert "Did you mean 'nodes'?" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "bench", "launch", "strategies", "doctor"])
-def test_every_command_has_help_with_an_example(minga: Minga, tmp_path: Path, command: str) -> None:
-    done = minga(command, "--help")
-    assert done.returncode == 0
-    assert f"minga {command}" in done.stdout.split("Example")[1]
-    assert "--json" in done.stdout
-
-
 def test_strategies_are_listed_with_their_fields(minga: Minga, tmp_path: Path) -> None:
     done = minga("strategies", "--json")
     listed = {entry["name"]: entry for entry in json.loads(done.stdout)["strategies"]}

@@ -122,7 +122,7 @@ def test_auto_plans_with_what_there_is(profile: Profile, monkeypatch: pytest.Mon
         seen.append((own, cluster))
         return plan(own, cluster, **options)
 
-    monkeypatch.setattr("minga.plan.auto.plan", noted)
+    monkeypatch.setattr("minga.plan.planner.plan", noted)
     wires = wires_of(Network(bandwidth="80mbit", delay="5ms"), 2, Carrier(initial_window=1 << 30))  # type: ignore[arg-type]
     simulation = Simulation(experiment_of(12), profile, wires, mode="sizes")
     simulation.world.hosts[1].speed = 0.5

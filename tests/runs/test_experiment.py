@@ -274,7 +274,7 @@ name = "haf"
         pytest.param(BOTH_LENGTHS, 5, "training.steps", "not both", id="epochs and steps"),
         pytest.param(SPEEDS_FOR_OTHERS, 4, "cluster.speeds", "each of the 3 nodes, not 2", id="too few speeds"),
         pytest.param(SINGLE_ON_TWO, 4, "strategy", "one node alone, not 2", id="single on two nodes"),
-        pytest.param(TOO_MANY_SERVERS, 2, "strategy.servers", "beside 2 workers; at most 2", id="servers beside"),
+        pytest.param(TOO_MANY_SERVERS, 2, "strategy", "3 servers beside workers need at least 3", id="servers beside"),
         pytest.param(FIELDS_CONTRADICT, 5, "strategy.staleness", "is for mode=ssp", id="staleness of async"),
         pytest.param(UNKNOWN_STRATEGY, 2, "strategy", "Did you mean 'ring'?", id="unknown strategy"),
         pytest.param(UNKNOWN_CODEC, 4, "strategy.codec", "Did you mean 'half'?", id="unknown codec"),

@@ -25,7 +25,7 @@ from pydantic_core import core_schema
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "fields_of"]
+__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "documentation_of", "fields_of"]
 
 
 class FieldError(ConfigError):
@@ -133,8 +133,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     """Name, type, default and one-line description of each field, for listings."""
-    documented = _documentation(cls)
-    hints = typing.get_type_hints(cls)
+    documented, hints = documentation_of(cls), typing.get_type_hints(cls)
     listed = []
     for field in _fields(cls):
         hint = hints[field.name]
@@ -144,8 +143,15 @@ def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     return listed
 
 
-def _documentation(cls: type[Any]) -> dict[str, str]:
-    """The string under each field, read from the source: the one place where it is written."""
+def documentation_of(cls: type[Config]) -> Mapping[str, str]:
+    """The string under each field."""
+    key: Any = cls  # for mypy, a class whose instances define __hash__ is none that can be hashed
+    return _documentation(key)
+
+
+@functools.cache
+def _documentation(cls: Any) -> dict[str, str]:
+    """Read from the source: the one place where it is written."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" not in vars(base):

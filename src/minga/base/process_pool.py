@@ -64,7 +64,7 @@ def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nobody tells the processes of a pool when their parent was killed: they would wait for ever."""
+    """The processes of a pool are not notified when their parent is killed: they would wait for ever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

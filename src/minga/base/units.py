@@ -20,11 +20,13 @@ __all__ = [
     "Bandwidth",
     "Duration",
     "Fraction",
+    "Seconds",
     "format_bandwidth",
     "format_duration",
     "parse_bandwidth",
     "parse_duration",
     "parse_fraction",
+    "parse_seconds",
 ]
 
 _BANDWIDTHS = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3, "bit": 1.0}
@@ -40,6 +42,14 @@ def parse_bandwidth(value: Any) -> Any:
 def parse_duration(value: Any) -> Any:
     """Seconds from `5ms`, `200us`, `1.5s`, `10min`, `2h`."""
     return _parse(value, _DURATIONS | _LONG_DURATIONS, "", "time", "5ms or 10min")
+
+
+def parse_seconds(value: Any) -> Any:
+    """Seconds from `30s` or `10min`, and from a plain number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return parse_duration(value)
 
 
 def parse_fraction(value: Any) -> Any:
@@ -72,6 +82,9 @@ Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 """Seconds."""
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+"""For fields whose names end in `_seconds`: also `30s`."""
 
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 """0 to 1."""

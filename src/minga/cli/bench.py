@@ -16,11 +16,7 @@ from minga.errors import ConfigError, MingaError
 if TYPE_CHECKING:
     from minga.study import Outcome, Study
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("bench", no_args_is_help=True)(bench)
+__all__ = ["bench"]
 
 
 def bench(

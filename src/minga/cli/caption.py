@@ -15,14 +15,10 @@ from minga.errors import ConfigError
 if TYPE_CHECKING:
     from minga.workloads.captions.speaking import Speaker
 
-__all__ = ["register"]
+__all__ = ["caption"]
 
 _ON_A_PAGE = 12
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
-
-
-def register(application: typer.Typer) -> None:
-    application.command("caption", no_args_is_help=True)(caption)
 
 
 def caption(

@@ -11,11 +11,7 @@ from rich.console import Console
 
 from minga.cli.options import JsonOption
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("cert")(cert)
+__all__ = ["cert"]
 
 
 def cert(

@@ -14,11 +14,7 @@ from rich.table import Table
 from minga.cli.options import JsonOption
 from minga.errors import ConfigError
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("checkpoints", no_args_is_help=True)(checkpoints)
+__all__ = ["checkpoints"]
 
 
 def checkpoints(

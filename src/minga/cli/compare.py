@@ -3,55 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from minga.cli.execute import execute
-from minga.cli.options import (
-    BandwidthOption,
-    BatchOption,
-    CpuOption,
-    DataOption,
-    DelayOption,
-    EpochsOption,
-    JsonOption,
-    RunsOption,
-    SeedOption,
-    SetOption,
-    StepsOption,
-    TotalBatchOption,
-    experiment_from,
-)
+from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
 
-if TYPE_CHECKING:
-    from minga.runs.experiment import Experiment
-
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("compare", no_args_is_help=True)(compare)
+__all__ = ["compare"]
 
 
 def compare(
-    workload: Annotated[str, typer.Argument(help="As for train.")],
+    workload: WorkloadArgument,
     strategy: Annotated[
         list[str], typer.Option("--strategy", "-s", metavar="SPEC", help="Repeat it; 'single' runs on one node.")
     ],
+    given: Annotated[
+        ExperimentOptions,
+        experiment_options(
+            "epochs", "steps", "batch", "total_batch", "seed", "bandwidth", "delay", "cpu", "data", "runs"
+        ),
+    ],
     nodes: Annotated[int, typer.Option("--nodes", "-n", help="Workers of the distributed runs.")] = 2,
-    epochs: EpochsOption = None,
-    steps: StepsOption = None,
-    batch: BatchOption = None,
-    total_batch: TotalBatchOption = None,
-    bandwidth: BandwidthOption = None,
-    delay: DelayOption = None,
-    cpu: CpuOption = None,
-    seed: SeedOption = None,
-    data: DataOption = None,
-    runs: RunsOption = None,
-    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train the same workload with several strategies, one after the other, and compare them.
@@ -62,27 +36,10 @@ def compare(
     """
     from minga.report.terminal_tables import comparison_table
 
-    def experiment(spec: str) -> Experiment:
-        return experiment_from(
-            workload,
-            nodes=1 if spec == "single" else nodes,
-            strategy=spec,
-            codec=None,
-            epochs=epochs,
-            steps=steps,
-            batch=batch,
-            total_batch=total_batch,
-            bandwidth=bandwidth,
-            delay=delay,
-            cpu=cpu,
-            seed=seed,
-            data=data,
-            runs=runs,
-            settings=settings,
-            alone=spec == "single",
-        )
-
-    experiments = [experiment(spec) for spec in strategy]  # all are checked before the first one runs
+    experiments = [  # all are checked before the first one runs
+        given.experiment(workload, nodes=1 if spec == "single" else nodes, strategy=spec, alone=spec == "single")
+        for spec in strategy
+    ]
     summaries = [execute(each, quiet=as_json) for each in experiments]
     if as_json:
         print(json.dumps([summary.to_dict() for summary in summaries]))

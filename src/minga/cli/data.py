@@ -13,23 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
-from minga.cli.prepare import DataPathOption, prepare
+from minga.cli.prepare import DataPathOption
 from minga.errors import DataError
 
 if TYPE_CHECKING:
     from minga.data.checksums import FileCheck
     from minga.data.sources import KnownDataset
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Data sets: which there are, fetching, verifying, preparing them.")
-    group.command("list")(list_datasets)
-    group.command("fetch", no_args_is_help=True)(fetch)
-    group.command("verify", no_args_is_help=True)(verify)
-    group.command("prepare", no_args_is_help=True)(prepare)
-    application.add_typer(group, name="data")
+__all__ = ["fetch", "list_datasets", "verify"]
 
 
 def list_datasets(data: DataPathOption = None, as_json: JsonOption = False) -> None:

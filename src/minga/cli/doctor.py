@@ -16,7 +16,7 @@ from minga.cli.options import JsonOption
 if TYPE_CHECKING:
     from minga.measure.machine import MachineExamination
 
-__all__ = ["register"]
+__all__ = ["doctor"]
 
 _TOPICS = {
     "versions": "Versions",
@@ -30,10 +30,6 @@ _TOPICS = {
 _COLORS = {"ok": "green", "limited": "yellow", "missing": "yellow", "unknown": "cyan"}
 
 
-def register(application: typer.Typer) -> None:
-    application.command("doctor")(doctor)
-
-
 def doctor(as_json: JsonOption = False) -> None:
     """Tell what this machine offers for Minga, what is missing, and what to do about it.
 
@@ -45,23 +41,15 @@ def doctor(as_json: JsonOption = False) -> None:
     """
     from minga._version import __version__
     from minga.measure.machine import examine
+    from minga.runs.experiment import Cluster
 
-    examination = examine(minga_version=__version__, threads_per_rank=_threads_per_rank())
+    examination = examine(minga_version=__version__, threads_per_rank=Cluster().threads)
     if as_json:
         print(json.dumps(_to_dict(examination)))
     else:
         _print(examination)
     if not examination.local_run_works:
         raise typer.Exit(1)
-
-
-def _threads_per_rank() -> int | None:
-    """Reading the default needs torch, whose absence the doctor should live to tell."""
-    try:
-        from minga.runs.experiment import Cluster
-    except (ImportError, OSError):
-        return None
-    return Cluster().threads
 
 
 def _to_dict(examination: MachineExamination) -> dict[str, object]:

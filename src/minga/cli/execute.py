@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from minga.report.summary import Summary
     from minga.runs.experiment import Experiment
 
-__all__ = ["execute", "print_summary"]
+__all__ = ["execute", "print_result", "print_summary"]
 
 
 def execute(
@@ -32,6 +33,14 @@ def execute(
     except KeyboardInterrupt:
         console.print("interrupted; all processes of the run are ended")
         raise
+
+
+def print_result(summary: Summary, *, as_json: bool) -> None:
+    """The result, for machines or for people."""
+    if as_json:
+        print(json.dumps(summary.to_dict()))
+    else:
+        print_summary(summary)
 
 
 def print_summary(summary: Summary) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from minga.cli.execute import print_summary
-from minga.cli.options import DataOption, InterfaceOption, JsonOption, RunsOption, TlsOption, TokenFileOption
+from minga.cli.execute import print_result
+from minga.cli.listen import InterfaceOption, TlsOption, TokenFileOption
+from minga.cli.options import DataOption, JsonOption, RunsOption
 from minga.errors import ConfigError
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("join", no_args_is_help=True)(join)
+__all__ = ["join"]
 
 
 def join(
@@ -75,19 +71,19 @@ def join(
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def told(run: Path, id: str) -> None:
+    def show_where(run: Path, id: str) -> None:
         if not as_json:
             console.print(f"{id} takes part; its events and logs are in {run}", markup=False)
 
     try:
         with WaitingView(console) if as_json and not console.is_terminal else view_for(console) as view:
-            summary = join_run(invitation, view, told=told)
+            summary = join_run(invitation, view, told=show_where)
     except KeyboardInterrupt:
         console.print("left the run; the others go on")
         raise
-    if as_json:
-        print(json.dumps(summary.to_dict() if summary is not None else {}))
-    elif summary is not None:
-        print_summary(summary)
+    if summary is not None:
+        print_result(summary, as_json=as_json)
+    elif as_json:
+        print("{}")
     else:
         console.print("the run was over before this node could train")

@@ -13,45 +13,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from minga.cli.options import JsonOption
+from minga.cli.options import JsonOption, link_options
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.lab import Lab, Measured
     from minga.lab.registry import Record
 
-__all__ = ["register"]
+__all__ = ["change", "clean", "cut", "list_labs", "measure", "mend", "shell", "up"]
 
 HostsOption = Annotated[int, typer.Option("--hosts", "-n", min=1, max=200, help="How many hosts.")]
-BandwidthOption = Annotated[str | None, typer.Option(metavar="RATE", help="Of each host's link, both ways: 10mbit.")]
-UpOption = Annotated[str | None, typer.Option("--up", metavar="RATE", help="Away from the host, where it differs.")]
-DownOption = Annotated[str | None, typer.Option(metavar="RATE", help="Towards the host, where it differs.")]
-DelayOption = Annotated[str | None, typer.Option(metavar="TIME", help="One way from host to host: 5ms.")]
-JitterOption = Annotated[str | None, typer.Option(metavar="TIME", help="How far a packet's delay may be off: 1ms.")]
-LossOption = Annotated[str | None, typer.Option(metavar="PART", help="Part of the packets that get lost: 1%.")]
+LinkFields = Annotated[dict[str, str], link_options()]
 CpuOption = Annotated[str, typer.Option(metavar="CORES", help="Cores' worth of time of each host: 0.5 or 1,0.5.")]
 LabOption = Annotated[
     str | None, typer.Option("--lab", metavar="NAME", help="Which running lab; default: the one of minga lab up.")
 ]
 
 
-def register(application: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Hosts with shaped links on this machine, to look around in.")
-    for command in (measure, up, shell, change, cut, mend, list_labs, clean):
-        name = {"list_labs": "list"}.get(command.__name__, command.__name__)
-        settings: dict[str, Any] = {"ignore_unknown_options": True} if command is shell else {}
-        group.command(name, context_settings=settings)(command)
-    application.add_typer(group, name="lab")
-
-
 def measure(
+    link: LinkFields,
     hosts: HostsOption = 2,
-    bandwidth: BandwidthOption = None,
-    uplink: UpOption = None,
-    down: DownOption = None,
-    delay: DelayOption = None,
-    jitter: JitterOption = None,
-    loss: LossOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a lab, measure its links, remove it: what was asked and what this machine makes of it.
@@ -62,7 +43,7 @@ def measure(
 
       minga lab measure --hosts 4 --bandwidth 100mbit --delay 20ms
     """
-    with _lab(hosts, "", bandwidth=bandwidth, up=uplink, down=down, delay=delay, jitter=jitter, loss=loss) as lab:
+    with _lab(hosts, link) as lab:
         measured = lab.measure()
     if as_json:
         print(json.dumps(measured.to_dict()))
@@ -73,13 +54,8 @@ def measure(
 
 
 def up(
+    link: LinkFields,
     hosts: HostsOption = 2,
-    bandwidth: BandwidthOption = None,
-    uplink: UpOption = None,
-    down: DownOption = None,
-    delay: DelayOption = None,
-    jitter: JitterOption = None,
-    loss: LossOption = None,
     cpu: CpuOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -91,8 +67,7 @@ def up(
     """
     from minga.lab import registry
 
-    fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
-    with _lab(hosts, cpu, purpose=registry.FOR_PEOPLE, **fields) as lab:
+    with _lab(hosts, link, cpu, purpose=registry.FOR_PEOPLE) as lab:
         measured = lab.measure()
         if as_json:
             print(json.dumps({"lab": lab.name, "hosts": lab.hosts, "measured": measured.to_dict()}), flush=True)
@@ -105,11 +80,10 @@ def up(
 
 def shell(
     host: Annotated[str, typer.Argument(help="h1, h2, ...")],
+    link: Annotated[dict[str, str], link_options("bandwidth", "delay")],
     command: Annotated[list[str] | None, typer.Argument(help="Instead of a shell; behind --.")] = None,
     lab: LabOption = None,
     hosts: Annotated[int | None, typer.Option("--hosts", "-n", min=1, max=200, help="How many; default: 2.")] = None,
-    bandwidth: BandwidthOption = None,
-    delay: DelayOption = None,
     cpu: CpuOption = "",
 ) -> None:
     """Open a shell (or run a command) on a host: of a running lab, or of a new one that lasts as long as the shell.
@@ -124,12 +98,12 @@ def shell(
 
     words = command or [os.environ.get("SHELL", "/bin/sh")]
     environment = {**os.environ, "MINGA_HOST": host, "PS1": rf"{host}:\w\$ "}
-    described = hosts is not None or bandwidth is not None or delay is not None or bool(cpu)
+    described = hosts is not None or bool(link) or bool(cpu)
     running = None if described else _find(lab, must=lab is not None)
     if running is not None:
         place = _host(running, host)
         raise typer.Exit(_run(words, environment, lambda: enter(place)))
-    with _lab(hosts or 2, cpu, bandwidth=bandwidth, delay=delay) as made:
+    with _lab(hosts or 2, link, cpu) as made:
         entering = made.entering(host)
         if not command:
             others = ", ".join(f"{name} {place['address']}" for name, place in made.hosts.items())
@@ -140,13 +114,8 @@ def shell(
 
 def change(
     host: Annotated[str, typer.Argument(help="h1, h2, ...")],
+    link: LinkFields,
     lab: LabOption = None,
-    bandwidth: BandwidthOption = None,
-    uplink: UpOption = None,
-    down: DownOption = None,
-    delay: DelayOption = None,
-    jitter: JitterOption = None,
-    loss: LossOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change the link of a host in a running lab, also while a run uses it. What is not given stays as it is.
@@ -162,10 +131,9 @@ def change(
     running = _find(lab, must=True)
     assert running is not None
     _host(running, host)
-    fields = {"bandwidth": bandwidth, "up": uplink, "down": down, "delay": delay, "jitter": jitter, "loss": loss}
-    if not any(fields.values()):
+    if not link:
         raise ConfigError("nothing to change; give --bandwidth, --up, --down, --delay, --jitter or --loss")
-    adjust_link(running, host, build(LinkOverride, fields))
+    adjust_link(running, host, build(LinkOverride, link))
     if as_json:
         print(json.dumps({"lab": running.name, "host": host, "changed": True}))
     else:
@@ -175,10 +143,10 @@ def change(
 def cut(
     hosts: Annotated[list[str], typer.Argument(help="h1, h2, ...: together they keep each other.")],
     lab: LabOption = None,
-    loud: Annotated[bool, typer.Option("--loud", help="Pull out the cables: the hosts' kernels are told.")] = False,
+    loud: Annotated[bool, typer.Option("--loud", help="Pull out the cables: the hosts' kernels notice.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Cut hosts of a running lab off from the rest: packets get lost, and nobody is told.
+    """Cut hosts of a running lab off from the rest: packets get lost, and nobody is notified.
 
     Example:
 
@@ -229,10 +197,10 @@ def list_labs(as_json: JsonOption = False) -> None:
 
     running = [record for record in registry.records() if record.alive]
     if as_json:
-        told = [
+        listed = [
             {"lab": each.name, "owner": each.owner, "purpose": each.purpose, "hosts": each.hosts} for each in running
         ]
-        print(json.dumps(told))
+        print(json.dumps(listed))
         return
     if not running:
         Console().print("no lab is running")
@@ -267,20 +235,14 @@ def clean(
         Console().print(f"removed: {', '.join(removed)}" if removed else "nothing was left behind", highlight=False)
 
 
-def _network(**fields: str | None) -> Any:
-    from minga.base.config import build
-    from minga.runs.network import Network
-
-    return build(Network, {name: value for name, value in fields.items() if value is not None})
-
-
-def _lab(hosts: int, cpu: str, purpose: str = "", **fields: str | None) -> Lab:
+def _lab(hosts: int, link: dict[str, str], cpu: str = "", purpose: str = "") -> Lab:
     from minga.base.config import build
     from minga.lab import Lab
     from minga.runs.experiment import Cluster
+    from minga.runs.network import Network
 
     shares = build(Cluster, {"cpu": cpu}).cpu if cpu else ()
-    return Lab(_network(**fields), hosts, cpu=shares, purpose=purpose)
+    return Lab(build(Network, link), hosts, cpu=shares, purpose=purpose)
 
 
 def _find(name: str | None, *, must: bool) -> Record | None:
@@ -299,7 +261,7 @@ def _find(name: str | None, *, must: bool) -> Record | None:
     if len(for_people) == 1:
         return for_people[0]
     if for_people or must:  # somebody's run, or one of several: no guessing
-        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose told'})" for record in running)
+        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose given'})" for record in running)
         raise ConfigError(f"say which lab is meant with --lab; running: {there}")
     return None
 

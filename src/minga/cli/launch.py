@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from minga.cli.execute import print_summary
-from minga.cli.options import (
-    BandwidthOption,
-    CodecOption,
-    CpuOption,
-    DelayOption,
-    JsonOption,
-    RunsOption,
-    SetOption,
-    StrategyOption,
-    experiment_from,
-)
+from minga.cli.execute import print_result
+from minga.cli.options import ExperimentOptions, JsonOption, experiment_options
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("launch", no_args_is_help=True, context_settings={"allow_interspersed_args": False})(launch)
+__all__ = ["launch"]
 
 
 def launch(
     script: Annotated[Path, typer.Argument(help="A Python script that calls minga.join().")],
+    given: Annotated[
+        ExperimentOptions, experiment_options("nodes", "strategy", "codec", "bandwidth", "delay", "cpu", "runs")
+    ],
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script itself.")] = None,
-    nodes: Annotated[int, typer.Option("--nodes", "-n", help="Workers; servers come on top.")] = 2,
-    strategy: StrategyOption = None,
-    codec: CodecOption = None,
-    bandwidth: BandwidthOption = None,
-    delay: DelayOption = None,
-    cpu: CpuOption = None,
-    runs: RunsOption = None,
-    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a script with a training loop of its own on several nodes. Options go before the script.
@@ -52,21 +32,11 @@ def launch(
     """
     from minga.launch.scripts import run_script
 
-    experiment = experiment_from(
-        str(script),
-        nodes=nodes,
-        strategy=strategy,
-        codec=codec,
-        bandwidth=bandwidth,
-        delay=delay,
-        cpu=cpu,
-        runs=runs,
-        settings=settings,
-    )
+    experiment = given.experiment(str(script), nodes=given["nodes"] or 2)
     summary = run_script(experiment, script, arguments or [], show=not as_json)
-    if as_json:
-        print(json.dumps(summary.to_dict() if summary else {}))
-    elif summary:
-        print_summary(summary)
+    if summary is not None:
+        print_result(summary, as_json=as_json)
+    elif as_json:
+        print("{}")
     else:
         print("the script never called run.prepare(), so there is nothing to report", file=sys.stderr)

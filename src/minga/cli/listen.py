@@ -1,49 +1,77 @@
-"""`minga train --listen`: other machines may join, and people are told how."""
+"""`--listen` of `minga train` and `minga probe`: other machines may join, and people are shown how."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 
+from minga.cli.option_groups import options_of
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.launch.listening import Listening
 
-__all__ = ["listening_from"]
+__all__ = ["InterfaceOption", "Listen", "ListenOptions", "TlsOption", "TokenFileOption"]
+
+InterfaceOption = Annotated[
+    str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
+]
+TlsOption = Annotated[
+    str | None,
+    typer.Option("--tls", metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
+]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
+]
 
 
-def listening_from(
-    listen: str | None,
-    *,
-    interface: str | None,
-    expect: int | None,
-    here: int | None,
-    tls: str | None,
-    token_file: Path | None,
-    quiet: bool,
-) -> Listening | None:
-    """What the options say; None where nobody else is to join."""
-    given = {"--expect": expect, "--interface": interface, "--tls": tls, "--token-file": token_file}
-    if listen is None and interface is None:
-        for name, value in given.items():
-            if value is not None:
-                raise ConfigError(f"{name} is for runs with other machines; give --listen ADDRESS[:PORT] too")
-        return None
-    from minga.launch.listening import Listening, find_token
+@dataclass(frozen=True, kw_only=True)
+class Listen:
+    """What is said of nodes on other machines."""
 
-    token = find_token(None, token_file)
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."
+        ),
+    ] = None
+    expect: Annotated[
+        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
+    ] = None
+    interface: InterfaceOption = None
+    tls: TlsOption = None
+    token_file: TokenFileOption = None
 
-    def told(address: str, port: int) -> None:
-        _tell(address, port, listening, None if token is not None else listening.token, expect, quiet=quiet)
+    def start(self, *, here: int | None, quiet: bool) -> Listening | None:
+        """None where nobody else is to join; `here`: nodes of this machine."""
+        if self.listen is None and self.interface is None:
+            for name, value in vars(self).items():
+                if value is not None:
+                    flag = name.replace("_", "-")
+                    raise ConfigError(f"--{flag} is for runs with other machines; give --listen ADDRESS[:PORT] too")
+            return None
+        from minga.launch.listening import Listening, find_token
 
-    listening = Listening.at(listen, interface=interface, here=here or 1, tls=tls, token=token, told=told)
-    return listening
+        token = find_token(None, self.token_file)
+
+        def show(address: str, port: int) -> None:
+            new_token = None if token is not None else listening.token
+            _show_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
+
+        listening = Listening.at(
+            self.listen, interface=self.interface, here=here or 1, tls=self.tls, token=token, told=show
+        )
+        return listening
 
 
-def _tell(
+ListenOptions = Annotated[Listen, options_of(Listen, panel="Other machines")]
+
+
+def _show_how_to_join(
     address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
 ) -> None:
     """What to do on the other machines, on standard error: standard output is for results."""

@@ -1,85 +1,49 @@
-"""The options that describe an experiment, the same for every command that runs one."""
+"""The options that many commands have; those of an experiment set its fields, one line for each.
+
+def simulate(
+    workload: WorkloadArgument,
+    given: Annotated[ExperimentOptions, experiment_options("nodes", "strategy")],
+    as_json: JsonOption = False,
+) -> None:
+    experiment = given.experiment(workload)     # minga simulate digits --nodes 16 --set training.seed=3
+"""
 
 from __future__ import annotations
 
-import os
+import functools
+import inspect
 import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minga.cli.option_groups import OptionGroup, optional
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
+    from minga.base.config import Config
     from minga.runs.experiment import Experiment
 
 __all__ = [
-    "BandwidthOption",
-    "BatchOption",
-    "CheckpointEveryOption",
-    "CheckpointsOption",
-    "CodecOption",
-    "CpuOption",
+    "EXPERIMENT_OPTIONS",
+    "LINK_OPTIONS",
     "DataOption",
-    "DelayOption",
-    "EpochsOption",
-    "HeartbeatOption",
-    "InterfaceOption",
+    "ExperimentOptions",
+    "FieldOption",
     "JsonOption",
-    "MinNodesOption",
-    "NodesOption",
     "RunsOption",
-    "SeedOption",
-    "SetOption",
-    "StartFromOption",
-    "StepsOption",
-    "StrategyOption",
-    "TlsOption",
-    "TokenFileOption",
-    "TotalBatchOption",
-    "TransportOption",
-    "check_writable",
-    "elastic_options",
-    "experiment_from",
+    "WorkloadArgument",
+    "experiment_options",
+    "link_options",
 ]
 
-NodesOption = Annotated[int | None, typer.Option("--nodes", "-n", help="Workers; servers come on top.")]
-StrategyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--strategy", "-s", metavar="SPEC", help="name[:field=value,...] or file.py:Class (minga strategies lists)"
-    ),
-]
-CodecOption = Annotated[
-    str | None,
-    typer.Option(
-        "--codec",
-        metavar="SPEC",
-        help="Form of vectors on the wire: half, int8, top_k:ratio=0.01...; see 'minga strategies'.",
-    ),
-]
-EpochsOption = Annotated[int | None, typer.Option(help="Passes over the data.")]
-StepsOption = Annotated[int | None, typer.Option(help="Steps of every worker, instead of epochs.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", "-b", help="Samples of each node in a step.")]
-TotalBatchOption = Annotated[
-    int | None, typer.Option("--total-batch", help="Samples of all nodes together in a step, instead of --batch.")
-]
-BandwidthOption = Annotated[
-    str | None, typer.Option(metavar="RATE", help="Run in a lab, on hosts with such links: 10mbit, 1gbit.")
-]
-DelayOption = Annotated[str | None, typer.Option(metavar="TIME", help="Run in a lab: one way between hosts, 5ms.")]
-CpuOption = Annotated[
-    str | None, typer.Option(metavar="CORES", help="Run in a lab: cores' worth of time of each host, 0.5 or 1,1,0.5.")
-]
-SeedOption = Annotated[int | None, typer.Option(help="Decides initial parameters, data order, dropout.")]
-StartFromOption = Annotated[
-    str | None,
-    typer.Option(
-        "--start-from",
-        metavar="RUN|FILE",
-        help="Begin with the weights of a finished run, or of a safetensors file, instead of random ones.",
-    ),
+WorkloadArgument = Annotated[
+    str, typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
 ]
 DataOption = Annotated[
     str | None,
@@ -92,145 +56,206 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Any field, such as training.learning_rate=0.01. Repeatable."),
 ]
-CheckpointEveryOption = Annotated[
-    str | None,
-    typer.Option("--checkpoint-every", metavar="TIME|STEPS", help="How often to keep a checkpoint: 30s, 500steps."),
-]
-CheckpointsOption = Annotated[
-    bool | None, typer.Option("--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute.")
-]
-TransportOption = Annotated[
-    str | None,
-    typer.Option(
-        "--transport",
-        metavar="NAME",
-        help="tcp (default): when a node is lost, the others go on. gloo (default of native): the run ends.",
-    ),
-]
-MinNodesOption = Annotated[
-    int | None,
-    typer.Option("--min-nodes", metavar="N", help="With fewer workers, those who are left wait for others. Means tcp."),
-]
-HeartbeatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--heartbeat-timeout", metavar="TIME", help="A node that is silent for so long is out; default 5s. Means tcp."
-    ),
-]
-InterfaceOption = Annotated[
-    str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
-]
-TlsOption = Annotated[
-    str | None,
-    typer.Option("--tls", metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
-]
-TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
-def check_writable(path: Path) -> None:
-    """Before the work whose result goes there."""
-    folder = path.expanduser().parent
-    if not folder.is_dir():
-        raise ConfigError(f"can't write {path}: there is no directory {folder}")
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise ConfigError(f"can't write {path}: {'it is a directory' if path.is_dir() else 'not allowed'}")
+@dataclass(frozen=True)
+class FieldOption:
+    """An option that sets a field of a configuration. Its name is `--` and its key in the table."""
+
+    path: str
+    """The field: `training.seed`."""
+    flag: str | None = None
+    """One more name, such as `-n`; with two dashes: instead of the key."""
+    metavar: str | None = None
+    help: str | Callable[[], str] | None = None
+    """Default: the first sentence under the field."""
+    instead_of: str | None = None
+    """What a file says there is left out where this is given."""
+    needs_tcp: bool = False
+    """Whether it is for runs that lose and gain nodes."""
+    read: Callable[[Any], Mapping[str, Any]] | None = None
+    """The fields that a value sets, where it is not this one alone."""
+
+    def sets(self, value: Any) -> Mapping[str, Any]:
+        return {self.path: value} if self.read is None else self.read(value)
+
+    def parameter(self, name: str, config: type[Config]) -> inspect.Parameter:
+        kind, about = _field(config, self.path)
+        about = about if self.help is None else self.help if isinstance(self.help, str) else self.help()
+        flags = [] if (self.flag or "").startswith("--") else [f"--{name.replace('_', '-')}"]
+        option = typer.Option(
+            *(flags + ([self.flag] if self.flag else [])),
+            metavar=self.metavar,
+            help=about + (" Means tcp." if self.needs_tcp else ""),
+            rich_help_panel=_PANELS.get(self.path.partition(".")[0]),
+        )
+        return optional(name, kind, option)
 
 
-def experiment_from(
-    workload: str,
-    *,
-    codec: str | None,
-    settings: list[str] | None,
-    alone: bool = False,
-    checkpoint_every: str | None = None,
-    checkpoints: bool | None = None,
-    **options: Any,
-) -> Experiment:
-    """The experiment that the options describe; `workload` may be an experiment's TOML file, which they change.
+def _field(config: Any, path: str) -> tuple[Any, str]:
+    """What the command line takes for a field (text, where the configuration makes something else of it), and its
+    documentation's first sentence."""
+    from minga.base.config import documentation_of
 
-    `alone`: as one node of the cluster that is described, the first one.
-    """
-    import tomllib
-
-    from minga.base.config import build
-    from minga.runs.experiment import Experiment, load, with_codec, with_overrides
-
-    table: dict[str, Any] = {"workload": workload}
-    if workload.endswith(".toml"):
-        load(Path(workload))  # for its errors, which name the line
-        table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
-    places = {
-        "nodes": "cluster.nodes",
-        "transport": "cluster.transport",
-        "min_nodes": "cluster.min_nodes",
-        "heartbeat_timeout_seconds": "cluster.heartbeat_timeout_seconds",
-        "strategy": "strategy",
-        "epochs": "training.epochs",
-        "steps": "training.steps",
-        "batch": "training.batch",
-        "total_batch": "training.total_batch",
-        "bandwidth": "cluster.network.bandwidth",
-        "delay": "cluster.network.delay",
-        "cpu": "cluster.cpu",
-        "seed": "training.seed",
-        "start_from": "training.start_from",
-        "data": "data",
-        "runs": "runs",
-    }
-    overrides = {places[name]: value for name, value in options.items() if value is not None}
-    if "training.steps" in overrides:
-        table.get("training", {}).pop("epochs", None)
-    if "training.epochs" in overrides:
-        table.get("training", {}).pop("steps", None)
-    for one, other in (("batch", "total_batch"), ("total_batch", "batch")):
-        if f"training.{one}" in overrides:
-            table.get("training", {}).pop(other, None)
-    overrides |= _checkpoints(checkpoint_every, checkpoints)
-    for setting in settings or []:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01")
-        overrides[path.strip()] = value.strip()
-    table = with_overrides(table, overrides)
-    if alone:
-        _keep_first_host(table.get("cluster", {}))
-    return with_codec(build(Experiment, table), codec)
+    *outer, last = path.split(".")
+    for name in outer:
+        config = _without_none(_hints(config)[name])
+    kind, about = _without_none(_hints(config)[last]), documentation_of(config)[last]
+    sentence = re.match(r".*?\.(?=\s|$)", about, re.DOTALL)
+    shown = " ".join((sentence[0] if sentence else about).split()).replace("`", "")
+    return kind if kind in (int, float, bool) else str, shown
 
 
-def elastic_options(transport: str | None, min_nodes: int | None, heartbeat_timeout: str | None) -> dict[str, Any]:
-    """For `experiment_from`: what is said of runs that lose and gain nodes, which only one transport can do."""
+@functools.cache
+def _hints(config: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(config, include_extras=True)
+
+
+def _without_none(hint: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
+    return hint
+
+
+def _transports() -> str:
+    from minga.comm.transports import TRANSPORTS
+
+    return "; ".join(f"{name}: {about}" for name, about in TRANSPORTS.items()) + "."
+
+
+def _checkpoint_every(text: str) -> Mapping[str, Any]:
     from minga.base.units import parse_duration
 
-    given = {"--min-nodes": min_nodes, "--heartbeat-timeout": heartbeat_timeout}
-    needing = [name for name, value in given.items() if value is not None]
-    if needing and transport not in (None, "tcp"):
-        raise ConfigError(f"{needing[0]} is for runs that lose nodes and go on: --transport tcp, not {transport}")
-    return {
-        "transport": "tcp" if needing else transport,
-        "min_nodes": min_nodes,
-        "heartbeat_timeout_seconds": parse_duration(heartbeat_timeout) if heartbeat_timeout is not None else None,
-    }
-
-
-def _checkpoints(every: str | None, wanted: bool | None) -> dict[str, Any]:
-    from minga.base.units import parse_duration
-
-    overrides: dict[str, Any] = {} if wanted is None else {"checkpoints.enabled": wanted}
-    if every is None:
-        return overrides
-    steps = re.fullmatch(r"\s*(\d+)\s*steps?\s*", every)
+    steps = re.fullmatch(r"\s*(\d+)\s*steps?\s*", text)
     if steps is not None and int(steps[1]) > 0:
-        return {**overrides, "checkpoints.every_steps": int(steps[1]), "checkpoints.every_seconds": 0}
+        return {"checkpoints.every_steps": int(steps[1]), "checkpoints.every_seconds": 0}
     try:
-        seconds = parse_duration(every)
+        seconds = parse_duration(text)
     except ConfigError:
         seconds = 0
     if not seconds > 0:
-        raise ConfigError(f"--checkpoint-every {every!r} should be a time such as 30s, or steps such as 500steps")
-    return {**overrides, "checkpoints.every_seconds": seconds, "checkpoints.every_steps": 0}
+        raise ConfigError(f"--checkpoint-every {text!r} should be a time such as 30s, or steps such as 500steps")
+    return {"checkpoints.every_seconds": seconds, "checkpoints.every_steps": 0}
+
+
+_PANELS = {"cluster": "Cluster", "training": "Training", "checkpoints": "Checkpoints", "strategy": "Strategy"}
+
+EXPERIMENT_OPTIONS: dict[str, FieldOption] = {
+    "nodes": FieldOption("cluster.nodes", "-n"),
+    "strategy": FieldOption(
+        "strategy", "-s", "SPEC", "name[:field=value,...] or file.py:Class ('minga strategies' lists them)."
+    ),
+    "codec": FieldOption(
+        "strategy.codec", None, "SPEC", "Form of vectors on the wire: half, int8, top_k:ratio=0.01, ..."
+    ),
+    "epochs": FieldOption("training.epochs", instead_of="training.steps"),
+    "steps": FieldOption("training.steps", instead_of="training.epochs"),
+    "batch": FieldOption("training.batch", "-b", instead_of="training.total_batch"),
+    "total_batch": FieldOption("training.total_batch", instead_of="training.batch"),
+    "seed": FieldOption("training.seed"),
+    "start_from": FieldOption("training.start_from", metavar="RUN|FILE"),
+    "bandwidth": FieldOption(
+        "cluster.network.bandwidth", None, "RATE", "Run in a lab, on hosts with such links: 10mbit, 1gbit."
+    ),
+    "delay": FieldOption("cluster.network.delay", None, "TIME", "Run in a lab: one way between hosts, 5ms."),
+    "cpu": FieldOption("cluster.cpu", None, "CORES", "Run in a lab: cores' worth of time of each host, such as 1,0.5."),
+    "transport": FieldOption("cluster.transport", None, "NAME", _transports),
+    "min_nodes": FieldOption("cluster.min_nodes", metavar="N", needs_tcp=True),
+    "heartbeat_timeout": FieldOption("cluster.heartbeat_timeout_seconds", metavar="TIME", needs_tcp=True),
+    "checkpoint_every": FieldOption(
+        "checkpoints.every_seconds",
+        metavar="TIME|STEPS",
+        help="How often to keep a checkpoint: 30s, 500steps.",
+        read=_checkpoint_every,
+    ),
+    "checkpoints": FieldOption(
+        "checkpoints.enabled", "--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute."
+    ),
+    "data": FieldOption("data", metavar="DIR"),
+    "runs": FieldOption("runs", metavar="DIR"),
+}
+
+_VALUES = {"bandwidth": "RATE", "up": "RATE", "down": "RATE", "delay": "TIME", "jitter": "TIME", "loss": "PART"}
+LINK_OPTIONS = {name: FieldOption(name, None, metavar) for name, metavar in _VALUES.items()}
+
+
+def link_options(*names: str) -> OptionGroup:
+    """Those with these names (default: all); the command gets a table of what is given."""
+
+    def parameters() -> list[inspect.Parameter]:
+        from minga.runs.network import Link
+
+        return [LINK_OPTIONS[name].parameter(name, Link) for name in names or LINK_OPTIONS]
+
+    return OptionGroup(parameters, lambda given: {name: value for name, value in given.items() if value is not None})
+
+
+def experiment_options(*names: str) -> OptionGroup:
+    """Those with these names (default: all), and `--set`; the command gets `ExperimentOptions`."""
+
+    def parameters() -> list[inspect.Parameter]:
+        from minga.runs.experiment import Experiment
+
+        chosen = [EXPERIMENT_OPTIONS[name].parameter(name, Experiment) for name in names or EXPERIMENT_OPTIONS]
+        any_field = inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SetOption)
+        return [*chosen, any_field]
+
+    return OptionGroup(parameters, ExperimentOptions)
+
+
+class ExperimentOptions:
+    """What a command's options say of an experiment."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = {name: value for name, value in given.items() if value is not None}
+
+    def __getitem__(self, name: str) -> Any:
+        """An option's value; None where it is not given."""
+        return self._given.get(name)
+
+    def experiment(self, workload: str, *, alone: bool = False, **changed: Any) -> Experiment:
+        """The experiment that they describe; `workload` may be an experiment's TOML file, which they change.
+
+        `changed`: options by name, instead of what was given. `alone`: as one node of the cluster, the first one.
+        """
+        import tomllib
+
+        from minga.base.config import build
+        from minga.runs.experiment import Experiment, load, with_codec, with_overrides
+
+        table: dict[str, Any] = {"workload": workload}
+        if workload.endswith(".toml"):
+            load(Path(workload))  # for its errors, which name the line
+            table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
+        given = {name: value for name, value in {**self._given, **changed}.items() if value is not None}
+        settings = given.pop("settings", [])
+        overrides: dict[str, Any] = {}
+        for name, value in given.items():
+            option = EXPERIMENT_OPTIONS[name]
+            overrides |= option.sets(value)
+            if option.needs_tcp and given.get("transport", "tcp") != "tcp":
+                flag = name.replace("_", "-")
+                raise ConfigError(
+                    f"--{flag} is for runs that lose nodes and go on: --transport tcp, not {given['transport']}"
+                )
+            if option.needs_tcp:
+                overrides["cluster.transport"] = "tcp"
+            if option.instead_of is not None:
+                section, _, field = option.instead_of.partition(".")
+                table.get(section, {}).pop(field, None)
+        codec = overrides.pop("strategy.codec", None)
+        for setting in settings:
+            path, equals, value = setting.partition("=")
+            if not equals:
+                raise ConfigError(
+                    f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01"
+                )
+            overrides[path.strip()] = value.strip()
+        table = with_overrides(table, overrides)
+        if alone:
+            _keep_first_host(table.get("cluster", {}))
+        return with_codec(build(Experiment, table), codec)
 
 
 def _keep_first_host(cluster: dict[str, Any]) -> None:

@@ -10,29 +10,25 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 from rich.console import Console
 
-from minga.cli.options import DataOption, JsonOption, RunsOption, TotalBatchOption
-from minga.cli.simulate import ProfileOption, profile_for
+from minga.cli.options import DataOption, JsonOption, RunsOption, link_options
+from minga.cli.simulate import ProfileOption, load_machines, profile_for
+from minga.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from minga.plan.cluster import PlannedCluster
     from minga.plan.planner import Planned
     from minga.plan.trial_run import Reached
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("plan", no_args_is_help=True)(plan)
+__all__ = ["plan"]
 
 
 def plan(
     workload: Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")],
+    link: Annotated[dict[str, str], link_options("bandwidth", "delay")],
     cluster: Annotated[
         Path | None, typer.Option("--cluster", metavar="FILE", help="The machines, as TOML; or say --nodes.")
     ] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", "-n", help="How many machines there are.")] = None,
-    bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Of their links: 10mbit, 1gbit.")] = None,
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="One way between them: 5ms.")] = None,
     minimise: Annotated[str, typer.Option("--minimise", metavar="WHAT", help="time, bytes, energy or cost.")] = "time",
     target: Annotated[
         float | None,
@@ -51,7 +47,9 @@ def plan(
         str | None,
         typer.Option("--batches", metavar="N,N", help="Samples of a node to choose among; default: the workload's."),
     ] = None,
-    total_batch: TotalBatchOption = None,
+    total_batch: Annotated[
+        int | None, typer.Option("--total-batch", help="Samples of all nodes together in a step, instead of --batches.")
+    ] = None,
     profile: ProfileOption = None,
     top: Annotated[int, typer.Option("--top", help="How many to show.")] = 10,
     data: DataOption = None,
@@ -74,7 +72,6 @@ def plan(
 
     from minga.base.units import parse_duration
     from minga.cli.plan_tables import pilot_table, plan_table, show_pilots, show_plan
-    from minga.errors import ConfigError, unknown
     from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
     from minga.plan.trial_run import trial_runs
@@ -82,16 +79,11 @@ def plan(
     goals = get_args(Goal)
     if minimise not in goals:
         raise unknown("goal", minimise, goals)
-    if epochs is not None and epochs < 1:
-        raise ConfigError(f"--epochs should be at least 1, not {epochs}")
-    if top < 1:
-        raise ConfigError(f"--top should be at least 1, not {top}")
-    if pilots < 1:
-        raise ConfigError(f"--pilots should be at least 1, not {pilots}")
-    if total_batch is not None and total_batch < 1:
-        raise ConfigError(f"--total-batch should be at least 1, not {total_batch}")
+    for name, value in {"epochs": epochs, "top": top, "pilots": pilots, "total-batch": total_batch}.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} should be at least 1, not {value}")
     sizes = _batches(batches, total_batch)
-    machines = _cluster(cluster, nodes, bandwidth, delay)
+    machines = _cluster(cluster, nodes, link)
     if minimise == "cost" and not machines.price_per_hour:
         raise ConfigError("--minimise cost needs a price: write price_per_hour in the cluster's file (--cluster FILE)")
     limit = parse_duration(within) if within is not None else None
@@ -139,28 +131,19 @@ def plan(
     Console().print(f"run it: [bold]{command}[/]", highlight=False, soft_wrap=True)
 
 
-def _cluster(path: Path | None, nodes: int | None, bandwidth: str | None, delay: str | None) -> PlannedCluster:
+def _cluster(path: Path | None, nodes: int | None, link: dict[str, str]) -> PlannedCluster:
     from minga.base.config import build
-    from minga.errors import ConfigError
-    from minga.plan.cluster import PlannedCluster, load_cluster
+    from minga.plan.cluster import PlannedCluster
 
     if path is not None:
-        given = [name for name, value in (("--nodes", nodes), ("--bandwidth", bandwidth), ("--delay", delay)) if value]
-        if given:
-            raise ConfigError(
-                f"{path} says what the machines are like; leave {', '.join(given)} out, or change the file"
-            )
-        return load_cluster(path)
+        return load_machines(path, {"nodes": nodes, **link})
     if nodes is None:
         raise ConfigError("say what machines there are: --cluster FILE, or --nodes 4 --bandwidth 100mbit")
-    network = {name: value for name, value in (("bandwidth", bandwidth), ("delay", delay)) if value is not None}
-    return build(PlannedCluster, {"nodes": nodes, "network": network})
+    return build(PlannedCluster, {"nodes": nodes, "network": link})
 
 
 def _batches(text: str | None, total_batch: int | None) -> list[int]:
     """`32,64,128`."""
-    from minga.errors import ConfigError
-
     if text is None:
         return []
     if total_batch is not None:
@@ -176,7 +159,6 @@ def _batches(text: str | None, total_batch: int | None) -> list[int]:
 
 def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
-    from minga.errors import ConfigError
     from minga.measure.metric_names import is_share
     from minga.runs.workload import load_workload
 

@@ -16,7 +16,7 @@ from minga.report.numbers import duration, size
 
 __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
 
-# Of so many the reason is told.
+# For so many the reason is shown.
 _REASONS = 3
 _WIDE = 110
 
@@ -103,7 +103,7 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
     priced = machines.price_per_hour > 0
     heads = ["strategy", "nodes", "batch", "a step", "waiting", "time", "between", "sent", "energy"]
     heads += ["cost"] if priced else []
-    # In a narrow terminal, what others tell too gives way to the strategies' names.
+    # In a narrow terminal, what other columns show too gives way to the strategies' names.
     narrow = console.width < _WIDE
     shown = [place for place, head in enumerate(heads) if not (narrow and head in ("batch", "between", "energy"))]
     table = Table("", *(heads[place] for place in shown), box=None)
@@ -140,7 +140,7 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
     if found.too_near:
         console.print(f"{found.too_near} more are too near to the first to be sure", style="dim", highlight=False)
     if found.left_out:
-        console.print(f"{len(found.left_out)} more could not be priced; --json tells why", style="dim", highlight=False)
+        console.print(f"{len(found.left_out)} more could not be priced; --json says why", style="dim", highlight=False)
     if len({each.candidate.batch for each in found.ranked if each.candidate.nodes == 1}) > 1:
         text = "An epoch in larger batches has fewer steps, which may learn less: --target shows what they reach."
         console.print(text, style="yellow", highlight=False)

@@ -12,40 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from minga.cli.execute import execute
-from minga.cli.listen import listening_from
-from minga.cli.options import (
-    BandwidthOption,
-    DelayOption,
-    InterfaceOption,
-    JsonOption,
-    TlsOption,
-    TokenFileOption,
-    TransportOption,
-)
+from minga.cli.listen import ListenOptions
+from minga.cli.options import ExperimentOptions, JsonOption, experiment_options
+from minga.cli.writable import check_writable
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("probe")(probe)
+__all__ = ["probe"]
 
 
 def probe(
+    given: Annotated[ExperimentOptions, experiment_options("bandwidth", "delay", "transport")],
+    listen: ListenOptions,
     nodes: Annotated[
         int | None, typer.Option("--nodes", "-n", help="Nodes on this machine; default: 2, with --expect 1.")
     ] = None,
-    bandwidth: BandwidthOption = None,
-    delay: DelayOption = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join).")
-    ] = None,
-    expect: Annotated[
-        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
-    ] = None,
-    interface: InterfaceOption = None,
-    tls: TlsOption = None,
-    token_file: TokenFileOption = None,
-    transport: TransportOption = "tcp",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A cluster's file for minga plan.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,30 +36,24 @@ def probe(
 
       minga probe --listen 10.0.0.1:29600 --expect 3 --nodes 1 --out cluster.toml
     """
-    from minga.cli.options import check_writable, experiment_from
     from minga.comm.probing import Links
     from minga.measure.event_reader import events_of
     from minga.measure.events import Finished
     from minga.plan.probed import to_toml
 
-    here = nodes if nodes is not None else 1 if listen is not None and expect is not None else 2
+    here = nodes if nodes is not None else 1 if listen.listen is not None and listen.expect is not None else 2
     if out is not None:
         check_writable(out)
-    listening = listening_from(
-        listen, interface=interface, expect=expect, here=here, tls=tls, token_file=token_file, quiet=as_json
-    )
+    listening = listen.start(here=here, quiet=as_json)
+    in_all = here if listening is None else listen.expect
     with tempfile.TemporaryDirectory(prefix="minga-probe-") as folder:
-        experiment = experiment_from(
+        experiment = given.experiment(
             "digits",
-            codec=None,
-            settings=None,
-            checkpoints=False,
-            nodes=here if listening is None else expect,
+            nodes=in_all,
             strategy="probe",
             steps=1,
-            bandwidth=bandwidth,
-            delay=delay,
-            transport=transport if (here if listening is None else expect or 1) > 1 else None,
+            transport=(given["transport"] or "tcp") if (in_all or 1) > 1 else None,
+            checkpoints=False,
             runs=folder,
         )
         summary = execute(experiment, quiet=True, listening=listening)

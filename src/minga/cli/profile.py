@@ -12,19 +12,16 @@ from rich.console import Console
 from rich.table import Table
 
 from minga.cli.options import DataOption, JsonOption
+from minga.cli.writable import check_writable
 
 if TYPE_CHECKING:
     from minga.simulate.profile import Profile
 
-__all__ = ["measured_profile", "register"]
+__all__ = ["measured_profile", "name_of", "profile"]
 
 ProcessesOption = Annotated[
     int, typer.Option("--processes", metavar="N", help="Measure with so many at once, as will train on this machine.")
 ]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("profile", no_args_is_help=True)(profile)
 
 
 def profile(
@@ -56,7 +53,6 @@ def profile(
 
       minga profile digits --codec top_k:ratio=0.001 --json
     """
-    from minga.cli.options import check_writable
     from minga.simulate.profile import save_profile
 
     path = out or Path(f"{name_of(workload)}.profile.json")

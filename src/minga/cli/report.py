@@ -12,11 +12,7 @@ from rich.markup import escape
 
 from minga.cli.options import JsonOption
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("report", no_args_is_help=True)(report)
+__all__ = ["report"]
 
 
 def report(

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from minga.cli.execute import print_summary
-from minga.cli.options import (
-    BandwidthOption,
-    BatchOption,
-    CodecOption,
-    CpuOption,
-    DataOption,
-    DelayOption,
-    EpochsOption,
-    JsonOption,
-    NodesOption,
-    RunsOption,
-    SeedOption,
-    SetOption,
-    StepsOption,
-    StrategyOption,
-    TotalBatchOption,
-    experiment_from,
-)
+from minga.cli.execute import print_result
+from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
+from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.comm.simulated import ScheduledChange
     from minga.plan.cluster import PlannedCluster
     from minga.simulate.profile import Profile
 
-__all__ = ["profile_for", "register"]
+__all__ = ["ProfileOption", "load_machines", "parse_change", "profile_for", "simulate"]
 
 ProfileOption = Annotated[
     Path | None,
@@ -46,15 +29,15 @@ ProfileOption = Annotated[
 ]
 
 
-def register(application: typer.Typer) -> None:
-    application.command("simulate", no_args_is_help=True)(simulate)
-
-
 def simulate(
-    workload: Annotated[str, typer.Argument(help="A built-in workload, file.py:name, or an experiment.toml.")],
-    nodes: NodesOption = None,
-    strategy: StrategyOption = None,
-    codec: CodecOption = None,
+    workload: WorkloadArgument,
+    given: Annotated[
+        ExperimentOptions,
+        experiment_options(
+            *("nodes", "strategy", "codec", "epochs", "steps", "batch", "total_batch", "seed"),
+            *("bandwidth", "delay", "cpu", "data", "runs"),
+        ),
+    ],
     profile: ProfileOption = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="No data and no gradients: only time and bytes, for thousands of nodes.")
@@ -68,21 +51,10 @@ def simulate(
         ),
     ] = None,
     even: Annotated[bool, typer.Option("--even", help="Every step takes the median time; no stragglers.")] = False,
-    epochs: EpochsOption = None,
-    steps: StepsOption = None,
-    batch: BatchOption = None,
-    total_batch: TotalBatchOption = None,
     cluster: Annotated[
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="Nodes and cables, as minga probe --out writes them."),
     ] = None,
-    bandwidth: BandwidthOption = None,
-    delay: DelayOption = None,
-    cpu: CpuOption = None,
-    seed: SeedOption = None,
-    data: DataOption = None,
-    runs: RunsOption = None,
-    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train in virtual time: the same strategies, events and report as a real run, without its network and nodes.
@@ -101,24 +73,14 @@ def simulate(
     from minga.report.live import View, view_for
     from minga.simulate.simulation import simulate as simulated
 
-    machines = _machines(cluster, nodes, {"--bandwidth": bandwidth, "--delay": delay, "--cpu": cpu})
-    experiment = experiment_from(
-        workload,
-        nodes=nodes if machines is None else nodes or machines.nodes,
-        strategy=strategy,
-        codec=codec,
-        epochs=epochs,
-        steps=steps,
-        batch=batch,
-        total_batch=total_batch,
-        bandwidth=bandwidth,
-        delay=delay,
-        cpu=cpu,
-        seed=seed,
-        data=data,
-        runs=runs,
-        settings=settings,
-    )
+    nodes: int | None = given["nodes"]
+    machines = None
+    if cluster is not None:
+        machines = load_machines(cluster, {name: given[name] for name in ("bandwidth", "delay", "cpu")})
+        nodes = nodes or machines.nodes
+        if nodes > machines.nodes:
+            raise ConfigError(f"{cluster} has {machines.nodes} nodes, fewer than --nodes {nodes}")
+    experiment = given.experiment(workload, nodes=nodes)
     if machines is not None:
         watts = dataclasses.replace(
             experiment.measuring, idle_watts=machines.idle_watts, core_watts=machines.core_watts
@@ -139,31 +101,22 @@ def simulate(
             wires=None if machines is None else machines.wires(experiment.hosts),
             speeds=() if machines is None else machines.speeds,
         )
-    if as_json:
-        print(json.dumps(summary.to_dict()))
-    else:
-        print_summary(summary)
+    print_result(summary, as_json=as_json)
 
 
-def _machines(path: Path | None, nodes: int | None, others: Mapping[str, object]) -> PlannedCluster | None:
-    from minga.errors import ConfigError
+def load_machines(path: Path, given: Mapping[str, Any]) -> PlannedCluster:
+    """The cluster's file; `given`: options that say the same, by name, which are refused."""
     from minga.plan.cluster import load_cluster
 
-    if path is None:
-        return None
-    given = [name for name, value in others.items() if value]
-    if given:
-        raise ConfigError(f"{path} says what the machines are like; leave {', '.join(given)} out, or change the file")
-    machines = load_cluster(path)
-    if nodes is not None and nodes > machines.nodes:
-        raise ConfigError(f"{path} has {machines.nodes} nodes, fewer than --nodes {nodes}")
-    return machines
+    refused = [f"--{name}" for name, value in given.items() if value]
+    if refused:
+        raise ConfigError(f"{path} says what the machines are like; leave {', '.join(refused)} out, or change the file")
+    return load_cluster(path)
 
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
     """The profile that was asked for, or the one of this machine, which is measured when there is none yet."""
     from minga.cli.profile import measured_profile, name_of
-    from minga.errors import ConfigError
     from minga.simulate.profile import load_profile, save_profile
 
     if given is not None:
@@ -195,7 +148,6 @@ def parse_change(text: str, hosts: int) -> ScheduledChange:
     """`10s:h2:bandwidth=1mbit` or, for all hosts, `10s:bandwidth=1mbit`."""
     from minga.base.units import parse_bandwidth, parse_duration, parse_fraction
     from minga.comm.simulated import ScheduledChange
-    from minga.errors import ConfigError
 
     example = "such as 10s:bandwidth=1mbit, 10s:h2:speed=0.25 or 30s:h3:lost"
     parts = text.split(":")

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 
 from minga.cli.options import JsonOption
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("strategies")(strategies)
+__all__ = ["strategies"]
 
 
 def strategies(as_json: JsonOption = False) -> None:

@@ -8,7 +8,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -20,13 +19,9 @@ if TYPE_CHECKING:
 
     from minga.runs.workload import Workload
 
-__all__ = ["register"]
+__all__ = ["workloads"]
 
 EMBEDDED = "embedded"
-
-
-def register(application: typer.Typer) -> None:
-    application.command("workloads")(workloads)
 
 
 def workloads(data: DataOption = None, as_json: JsonOption = False) -> None:

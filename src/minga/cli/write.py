@@ -11,11 +11,7 @@ import typer
 from minga.cli.options import DataOption, JsonOption
 from minga.errors import ConfigError
 
-__all__ = ["register"]
-
-
-def register(application: typer.Typer) -> None:
-    application.command("write", no_args_is_help=True)(write)
+__all__ = ["write"]
 
 
 def write(

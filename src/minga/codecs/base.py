@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import Named
 from minga.codecs.runtime import runtime
 from minga.codecs.stream import Stream

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import BiasedCodec
 from minga.codecs.stream import Stream
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 
@@ -18,7 +15,9 @@ __all__ = ["BFloat16", "Half"]
 class Half(Codec):
     """IEEE 16-bit floats on the wire: 11 bits of precision, values up to 65,504."""
 
-    dtype: ClassVar[torch.dtype] = torch.float16
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float16
 
     @property
     def linear(self) -> bool:
@@ -38,4 +37,6 @@ class Half(Codec):
 class BFloat16(Half):
     """Brain floats on the wire: 8 bits of precision, the range of float32."""
 
-    dtype: ClassVar[torch.dtype] = torch.bfloat16
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.integers import IntegerCodec
 
 __all__ = ["Int8"]

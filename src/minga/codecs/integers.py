@@ -6,9 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.blocks import BlockCodec
 
 __all__ = ["IntegerCodec"]

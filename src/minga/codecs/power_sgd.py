@@ -7,10 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import BiasedCodec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream, matrix_shape

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 

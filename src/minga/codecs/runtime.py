@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from minga.base.lazy import Tensor
 
 if TYPE_CHECKING:
     from minga.codecs.base import Codec

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+from minga.base.lazy import Tensor, torch
 
 __all__ = ["largest", "largest_by_sample"]
 

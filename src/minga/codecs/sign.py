@@ -6,10 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, np, torch
 from minga.codecs.blocks import BlockCodec
 
 __all__ = ["Sign"]

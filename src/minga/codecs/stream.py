@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
+from minga.base.lazy import Tensor, torch
 
 __all__ = ["Stream", "matrix_shape"]
 

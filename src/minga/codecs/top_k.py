@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.selection import largest, largest_by_sample
 from minga.codecs.sparse import SparseCodec
 from minga.codecs.stream import Stream

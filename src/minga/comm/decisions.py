@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.transport import Pending, Transport
 
 __all__ = ["Decisions"]

@@ -12,8 +12,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
+from minga.base.lazy import torch
 from minga.comm.collectives import all_reduce_sum, barrier
 from minga.comm.transport import Transport
 

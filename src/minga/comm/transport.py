@@ -15,8 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.errors import UnsupportedError
 
 __all__ = ["Done", "Group", "MergeRecorder", "Pending", "Sent", "Transport", "collective"]

@@ -13,11 +13,10 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import Tensor
 
+from minga.base.lazy import Tensor, torch
 from minga.errors import ProtocolError
 
 __all__ = ["parse", "pieces_of"]

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import torch
-from torch import Tensor, nn
-
+from minga.base.lazy import Tensor, nn, torch
 from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
 from minga.model.keras_parts import is_seed

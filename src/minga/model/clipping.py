@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-from torch.optim import Optimizer
+from minga.base.lazy import nn, torch
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    _Base = Optimizer
+else:
+    _Base = object  # the class that it is mixed with is torch's
 
 __all__ = ["Clipping", "clipped", "clipping_of"]
 
@@ -44,12 +48,12 @@ class Clipping:
     def apply(self, parameters: Sequence[nn.Parameter]) -> None:
         """Change their gradients in place."""
         if self.value is not None:
-            clip_grad_value_(parameters, self.value)
+            nn.utils.clip_grad_value_(parameters, self.value)
         elif self.norm is not None:
-            clip_grad_norm_(parameters, self.norm)
+            nn.utils.clip_grad_norm_(parameters, self.norm)
         elif self.norm_of_each is not None:
             for parameter in parameters:
-                clip_grad_norm_(parameter, self.norm_of_each)
+                nn.utils.clip_grad_norm_(parameter, self.norm_of_each)
 
 
 def clipped(
@@ -73,7 +77,7 @@ def clipping_of(optimizer: Optimizer) -> tuple[type[Optimizer], Clipping | None]
     return type(optimizer), None
 
 
-class _Clipped(Optimizer):
+class _Clipped(_Base):
     """What an optimizer's class is mixed with."""
 
     clipping: Clipping

@@ -13,8 +13,7 @@ import os
 import sys
 from typing import Any
 
-from torch import Tensor, nn
-
+from minga.base.lazy import Tensor, nn
 from minga.errors import ConfigError
 
 __all__ = [

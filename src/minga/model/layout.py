@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torch import Size, Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.transport import Pending
 
 __all__ = ["Bucket", "Layout", "Place"]
@@ -18,7 +17,7 @@ class Place:
     """One parameter's part of the flat vector."""
 
     name: str
-    shape: Size
+    shape: torch.Size
     start: int
     stop: int
 

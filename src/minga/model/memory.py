@@ -20,9 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import Named, describe
 from minga.codecs.stream import Stream
 from minga.comm.transport import Done, Pending

@@ -14,15 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.errors import DivergedError, PeerDiverged
 from minga.model.layout import Place
 
 __all__ = ["NonFinite", "NonFiniteSteps", "all_finite", "find_non_finite"]
-
-_SHORT_FLOATS = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class NonFinite:
 
 def all_finite(vector: Tensor) -> bool:
     """Whether there is no NaN and no infinity; one pass over the vector, as a sum shows them."""
-    total = vector.sum(dtype=torch.float32 if vector.dtype in _SHORT_FLOATS else None)
+    total = vector.sum(dtype=torch.float32 if vector.dtype in (torch.float16, torch.bfloat16) else None)
     if math.isfinite(total.item()):
         return True
     # Sums of very large numbers may overflow, too.

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.errors import ProtocolError, UnsupportedError
 from minga.model.sliced_optimizer import Piece
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
+from minga.base.lazy import Tensor
 
 __all__ = ["Progress"]
 

@@ -15,13 +15,9 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
-
+from minga.base.lazy import Tensor, nn, torch
 from minga.codecs.stream import Stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
@@ -31,8 +27,10 @@ from minga.model.non_finite import NonFinite, all_finite, find_non_finite
 from minga.model.progress import Progress
 from minga.model.sliced_optimizer import Piece, SlicedOptimizer
 from minga.model.step_info import StepInfo
-from minga.model.sync_batch_norm.normalise import channels_of_batch_norms, normalising_together
 from minga.model.sync_batch_norm.statistics import KeptStatistics
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 __all__ = ["Replica", "trainable"]
 
@@ -149,11 +147,15 @@ class Replica:
     def _normalising(self) -> contextlib.AbstractContextManager[None]:
         if self.info.add_up is None:
             return contextlib.nullcontext()
+        from minga.model.sync_batch_norm.normalise import normalising_together  # torch's classes are its own
+
         return normalising_together(self.model, self.info.add_up, weight=self.info.weight)
 
     @functools.cached_property
     def channels_of_batch_norms(self) -> tuple[int, ...]:
         """Of each layer that normalises over a batch; none where the run leaves each node to its own samples."""
+        from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
+
         return channels_of_batch_norms(self.model)
 
     @functools.cached_property
@@ -348,7 +350,7 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     name_of_model = type(model).__name__
     if not tensors:
         raise WorkloadError(f"{name_of_model} has no parameters to train (none with requires_grad=True)")
-    if any(map(is_lazy, [*model.parameters(), *model.buffers()])):
+    if any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()])):
         raise WorkloadError(f"{name_of_model} has lazy layers; run it once on a sample in the function that makes it")
     kinds = {(tensor.dtype, tensor.device) for _, tensor in tensors}
     if len(kinds) > 1:

@@ -6,56 +6,47 @@ server updates its shard; both with the workload's own optimizer, its parameter 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-
+from minga.base.lazy import Tensor, nn, torch
 from minga.model.clipping import clipping_of
 from minga.model.layout import Layout
 
-__all__ = ["Piece", "SlicedOptimizer", "cut_evenly"]
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
-# For these the update of an element depends on that element alone, so layers may be cut and joined.
-_ELEMENTWISE = (
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.Adamax,
-    torch.optim.ASGD,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-    torch.optim.Rprop,
-)
+__all__ = ["Piece", "SlicedOptimizer", "cut_evenly"]
 
 # State that has no dimensions for any parameter, and so the shape of one without dimensions.
 _COUNTERS = ("step", "mu_product")
 
-# These divide by the size of recent gradients.
-_ADAPTIVE = (
-    torch.optim.Adam,  # and AdamW
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.Adamax,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-)
+
+@functools.cache
+def _elementwise() -> tuple[type[Optimizer], ...]:
+    """For these the update of an element depends on that element alone, so layers may be cut and joined."""
+    from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+
+    return (SGD, Adam, AdamW, Adagrad, Adadelta, Adamax, ASGD, NAdam, RAdam, RMSprop, Rprop)
+
+
+@functools.cache
+def _adaptive() -> tuple[type[Optimizer], ...]:
+    """These divide by the size of recent gradients; AdamW is an Adam."""
+    from torch.optim import Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop
+
+    return (Adam, Adagrad, Adadelta, Adamax, NAdam, RAdam, RMSprop)
 
 
 def _is_elementwise(optimizer: Optimizer) -> bool:
     # Exactly these classes: a subclass may do anything.
     kind, clipping = clipping_of(optimizer)
-    return kind in _ELEMENTWISE and (clipping is None or clipping.norm_of_each is None)
+    return kind in _elementwise() and (clipping is None or clipping.norm_of_each is None)
 
 
 def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[int, int]]:
@@ -166,7 +157,7 @@ class SlicedOptimizer:
     @property
     def adaptive(self) -> bool:
         """Whether it divides by the size of recent gradients."""
-        return isinstance(self._template, _ADAPTIVE)
+        return isinstance(self._template, _adaptive())
 
     def scale_of_share(self, share: float) -> float:
         """The factor on the learning rate for gradients from `share` of the usual batch."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minga.model.non_finite import NonFinite
-from minga.model.sync_batch_norm.normalise import AddUp
+
+if TYPE_CHECKING:
+    from minga.model.sync_batch_norm.normalise import AddUp
 
 __all__ = ["StepInfo"]
 

@@ -10,11 +10,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor, nn
 
+from minga.base.lazy import Tensor, nn, torch
 from minga.errors import ConfigError
 from minga.model.keras_parts import is_seed, named_variables
 

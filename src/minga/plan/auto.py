@@ -6,10 +6,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import describe
 from minga.codecs import Codec, Int8
 from minga.comm import Transport, all_reduce_sum, broadcast
@@ -19,8 +17,6 @@ from minga.model.layout import Bucket
 from minga.model.memory import Memory, recall, remember
 from minga.model.replica import Replica
 from minga.plan.candidates import Candidate, candidates_among_peers
-from minga.plan.planner import plan
-from minga.plan.probed import cluster_of
 from minga.plan.self_profile import SelfProfile
 from minga.plan.watch import Watch
 from minga.strategies import LocalSGD, Single, Strategy
@@ -128,6 +124,9 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
 
     def _plan(self, replica: Replica, comm: Transport, state: AutoState) -> None:
         """Agree on the parameters, measure the links, and go on with what is best on them."""
+        from minga.plan.planner import plan  # and the simulator, which those who only list strategies need not import
+        from minga.plan.probed import cluster_of
+
         own = state.own
         assert own is not None
         self.active(replica).finish(replica, comm)

@@ -10,10 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor, nn
-
+from minga.base.lazy import Tensor, nn
 from minga.base.spec import describe
 from minga.errors import ConfigError, RunError
 from minga.measure.event_reader import SIMULATED
@@ -81,6 +78,9 @@ def save_model(run: Path, model: nn.Module) -> None:
 
     Those of a Keras model have the paths of its variables as names (`minga.keras.load` reads them).
     """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file  # which imports torch
+
     tensors = {
         name: value.detach().cpu().contiguous().clone()
         for name, value in (named_variables(model) or model.state_dict()).items()

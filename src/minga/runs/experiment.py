@@ -24,7 +24,9 @@ from typing import Any, Literal
 import tomli_w
 
 from minga.base.config import Config, FieldError
-from minga.errors import ConfigError
+from minga.base.units import Seconds
+from minga.comm.transports import TRANSPORTS
+from minga.errors import ConfigError, unknown
 from minga.runs.network import Network
 from minga.base.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, Single, Strategy
@@ -61,19 +63,18 @@ class Cluster(Config):
     pin: bool = False
     """Keep each host on one core (host i on core i modulo their number)."""
 
-    timeout_seconds: float = 120.0
+    timeout_seconds: Seconds = 120.0
     """How long any rank waits for another before it gives up."""
 
-    transport: Literal["gloo", "tcp"] | None = None
-    """What carries messages. tcp: connections of Minga's own; when a rank is killed, hangs or comes back, the others go
-    on. gloo: one group of ranks for the whole run, which a lost rank ends. Default: tcp, but gloo on GPUs and for
-    `native`, which is gloo's own all-reduce."""
+    transport: str | None = None
+    """The name of what carries messages. Default: tcp, but gloo on GPUs and for `native`, which is gloo's own
+    all-reduce."""
 
     min_nodes: int = 1
-    """With fewer workers nobody trains; those who are there wait for others."""
+    """With fewer workers, those who are left wait for others."""
 
-    heartbeat_timeout_seconds: float = 5.0
-    """A rank that was not heard of for so long is out; the others go on."""
+    heartbeat_timeout_seconds: Seconds = 5.0
+    """A node that is silent for so long is out; the others go on."""
 
     port: int = 0
     """Where the ranks meet (0: a free port), on loopback; in a lab they meet at its switch instead."""
@@ -83,6 +84,8 @@ class Cluster(Config):
             raise FieldError(("nodes",), f"should be at least 1, not {self.nodes}")
         if self.threads < 1:
             raise FieldError(("threads",), f"should be at least 1, not {self.threads}")
+        if self.transport is not None and self.transport not in TRANSPORTS:
+            raise FieldError(("transport",), str(unknown("transport", self.transport, TRANSPORTS)))
         if not self.timeout_seconds > 0:
             raise FieldError(("timeout_seconds",), f"should be more than 0, not {self.timeout_seconds:g}")
         if not 1 <= self.min_nodes <= self.nodes:
@@ -126,7 +129,7 @@ class Training(Config):
 
     start_from: str | None = None
     """A run's directory or a safetensors file: begin with its weights instead of random ones. The optimizer, the
-    schedule and the order of the data begin anew."""
+    schedule and the order of the data start over."""
 
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes."""
@@ -153,7 +156,7 @@ class Training(Config):
     """Epochs between evaluations, 0.25 for four in an epoch (0: only at the end)."""
 
     non_finite_steps_in_a_row: int = 10
-    """So many steps in a row with losses or gradients that are no numbers end the run; single ones are left out."""
+    """So many steps in a row with NaN or infinity in losses or gradients end the run; single ones are left out."""
 
     def check(self) -> None:
         if self.epochs is not None and self.steps is not None:
@@ -198,7 +201,7 @@ class Measuring(Config):
 
     kind = "measuring"
 
-    interval_seconds: float = 0.5
+    interval_seconds: Seconds = 0.5
     """Time between two samples (0: none are taken)."""
 
     idle_watts: float = 5.0
@@ -224,7 +227,7 @@ class Checkpoints(Config):
     enabled: bool = True
     """Whether any are made."""
 
-    every_seconds: float = 60.0
+    every_seconds: Seconds = 60.0
     """Time between two checkpoints (0: not by time)."""
 
     every_steps: int = 0
@@ -234,7 +237,7 @@ class Checkpoints(Config):
     """How many of the last ones stay."""
 
     keep_best: bool = True
-    """Also keep the one with the best metric at an evaluation, of strategies whose ranks are in step."""
+    """Also keep the one with the best metric at an evaluation, of strategies in lock step."""
 
     def check(self) -> None:
         for name, least in {"every_seconds": 0, "every_steps": 0, "keep": 1}.items():
@@ -255,7 +258,7 @@ class Experiment(Config):
     """How replicas exchange what they learn (default: single on one node, adaptive on several, native on GPUs)."""
 
     data: str | None = None
-    """The directory with data sets (default: the environment variable MINGA_DATA)."""
+    """The directory with data sets (default: MINGA_DATA, or where minga data fetch puts them)."""
 
     cluster: Cluster = field(default_factory=Cluster)
     """On what."""
@@ -270,7 +273,7 @@ class Experiment(Config):
     """How the use of processor, memory, network and energy is measured."""
 
     runs: str = "runs"
-    """The directory that gets a directory for this run."""
+    """Where run directories go."""
 
     def check(self) -> None:
         strategy = self.chosen_strategy
@@ -328,7 +331,7 @@ class Experiment(Config):
         return shares[host] if host < len(shares) else None
 
     @property
-    def transport(self) -> Literal["gloo", "tcp"]:
+    def transport(self) -> str:
         """What carries messages: as asked for, or what fits."""
         if self.cluster.transport is not None:
             return self.cluster.transport

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Size, Tensor
-
 from minga.base.config import Config, FieldError, build
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import describe
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
@@ -201,7 +199,7 @@ class Profile(Config):
         places, at = [], 0
         for layer in self.layers:
             size = math.prod(layer.shape)
-            places.append(Place(layer.name, Size(layer.shape), at, at + size))
+            places.append(Place(layer.name, torch.Size(layer.shape), at, at + size))
             at += size
         return Layout(tuple(places))
 

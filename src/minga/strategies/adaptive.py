@@ -7,10 +7,8 @@ import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import describe
 from minga.codecs import Codec, Half, Int4, Int8, Plain, PowerSGD, Sign
 from minga.codecs.blocks import BlockCodec

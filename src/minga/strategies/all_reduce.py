@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor
 from minga.codecs.plain import Plain
 from minga.codecs.stream import Stream
 from minga.comm import COLLECTIVES, Transport, average_in_place

@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor
 from minga.base.spec import describe
 from minga.codecs.base import Codec
 from minga.comm import Transport

@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 from minga.comm.probing import usual_cost_of_a_byte

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.reference_copy import ReferenceCopy
 from minga.comm import Pending, Transport
 from minga.model.replica import Replica

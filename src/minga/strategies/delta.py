@@ -11,9 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import Codec
 from minga.codecs.int8 import Int8
 from minga.codecs.stream import Stream

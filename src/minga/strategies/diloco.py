@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.replica import Replica

@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor
 from minga.base.spec import describe
 from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean

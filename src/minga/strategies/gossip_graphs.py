@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
+from minga.base.lazy import torch
 
 __all__ = ["Graph", "Neighbours", "mixing_round", "partners", "pushing_round"]
 

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 from minga.comm import Done, Pending, Transport

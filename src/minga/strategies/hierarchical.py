@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.base.spec import describe
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods

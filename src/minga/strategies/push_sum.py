@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm import Transport
 from minga.model.replica import Replica
 from minga.strategies.decentralized_sgd import swap

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.collectives.averaging import Averaging, all_reduce_mean, average_in_place
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.halving_doubling import halving_doubling

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.transport import Transport, collective
 
 __all__ = ["halving_doubling"]

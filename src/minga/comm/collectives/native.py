@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.comm.transport import Transport
 
 __all__ = ["native"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.segments import segments
 from minga.comm.transport import Pending, Transport, collective

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from minga.base.lazy import torch
 from minga.comm.collectives.tree import broadcast, tree
 from minga.comm.transport import Transport
 

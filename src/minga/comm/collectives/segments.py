@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from minga.base.lazy import Tensor
 
 __all__ = ["SEGMENT_BYTES", "segments"]
 

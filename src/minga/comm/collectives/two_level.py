@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.comm.collectives.ring import ring
 from minga.comm.collectives.tree import broadcast, reduce
 from minga.comm.transport import Transport

@@ -11,13 +11,14 @@ step that was broken off in the middle, and is made again, would count twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-
+from minga.base.lazy import Tensor, nn, torch
 from minga.model.keras_parts import statistics
 from minga.model.non_finite import all_finite
+
+if TYPE_CHECKING:
+    from torch.nn.modules.batchnorm import _BatchNorm
 
 __all__ = ["KeptStatistics", "counters_of", "statistics_of"]
 
@@ -62,7 +63,7 @@ class KeptStatistics:
 
 
 def _norms(model: nn.Module) -> list[_BatchNorm]:
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def _pairs(norms: Sequence[_BatchNorm]) -> list[tuple[Tensor, Tensor]]:

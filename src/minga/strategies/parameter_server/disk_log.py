@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.errors import MingaError, ProtocolError
 from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.strategies.parameter_server.files import ShardFiles

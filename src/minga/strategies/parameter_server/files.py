@@ -22,9 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
 from minga.strategies.parameter_server.records import read_facts, read_record, write_record

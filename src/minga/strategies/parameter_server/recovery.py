@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.comm.transport import Transport
 from minga.data.order import Order, left_out
 from minga.errors import PeerWrong, ProtocolError

@@ -7,9 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from minga.base.lazy import Tensor, torch
 from minga.codecs.base import Codec
 from minga.codecs.reference_copy import ReferenceCopy
 from minga.codecs.stream import Stream

@@ -12,8 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from torch import Tensor
-
+from minga.base.lazy import Tensor
 from minga.model.sliced_optimizer import Piece, SlicedOptimizer
 
 __all__ = ["Key", "Push", "Shard", "Update"]

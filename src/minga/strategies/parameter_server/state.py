@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-import torch
-
+from minga.base.lazy import torch
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import Piece, cut_evenly
 from minga.strategies.parameter_server.shard import Shard

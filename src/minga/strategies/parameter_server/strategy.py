@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor, torch
 from minga.codecs.plain import Plain
 from minga.codecs.reference_copy import ReferenceCopy
 from minga.codecs.stream import Stream
