@@ -50,7 +50,7 @@ def launch(
 
       minga launch --nodes 4 --strategy ring examples/own_loop.py --epochs 3
     """
-    from minga.launch.scripts import run_script
+    from minga.engines.scripts import run_script
 
     experiment = experiment_from(
         str(script),

@@ -1,4 +1,4 @@
-"""`minga train --listen`: other machines may join, and people are told how."""
+"""`minga train --listen`: other machines may join, and people see how."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ def listening_from(
 
     token = find_token(None, token_file)
 
-    def told(address: str, port: int) -> None:
-        _tell(address, port, listening, None if token is not None else listening.token, expect, quiet=quiet)
+    def when_listening(address: str, port: int) -> None:
+        _print_how_to_join(
+            address, port, listening, None if token is not None else listening.token, expect, quiet=quiet
+        )
 
-    listening = Listening.at(listen, interface=interface, here=here or 1, tls=tls, token=token, told=told)
+    listening = Listening.at(
+        listen, interface=interface, here=here or 1, tls=tls, token=token, when_listening=when_listening
+    )
     return listening
 
 
-def _tell(
+def _print_how_to_join(
     address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
 ) -> None:
     """What to do on the other machines, on standard error: standard output is for results."""

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from minga.comm.transport import Pending, Transport
+from minga.errors import PeerLost
 
 __all__ = ["TracedTransport", "Traffic"]
 
@@ -26,6 +28,8 @@ class Traffic:
 
     bytes: int = 0
     messages: int = 0
+    received: int = 0
+    """Messages that have come, and collectives of the backend's own that are done."""
 
     _counting: bool = True
 
@@ -34,8 +38,12 @@ class Traffic:
             self.bytes += nbytes
             self.messages += messages
 
+    def count_received(self, *, always: bool = False) -> None:
+        if self._counting or always:
+            self.received += 1
+
     def reset(self) -> None:
-        self.bytes = self.messages = 0
+        self.bytes = self.messages = self.received = 0
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -61,19 +69,22 @@ class TracedTransport(Transport):
         """`background`: what is sent here is training, also while the caller has paused counting to test the model."""
         self._inner = inner
         self._traffic = traffic
-        self._waiting = waiting
+        self.waiting = waiting
         self._background = background
         self.rank = inner.rank
         self.size = inner.size
         self.hosts = inner.hosts
+        self.last_sent: dict[int, Message] = {}
+        """By rank, for whom a message was that it did not expect."""
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel():
             self._traffic.count(tensor.nbytes, always=self._background)
-        return _Timed(self._inner.isend(tensor, to, tag), self._waiting)
+        message = self.last_sent[to] = Message(tensor, to, tag, sent=True)
+        return _Timed(self._inner.isend(tensor, to, tag), self, message)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
-        return _Timed(self._inner.ireceive(tensor, source, tag), self._waiting)
+        return _Timed(self._inner.ireceive(tensor, source, tag), self, Message(tensor, source, tag, sent=False))
 
     def now(self) -> float:
         return self._inner.now()
@@ -84,24 +95,31 @@ class TracedTransport(Transport):
     def start(self, function: Callable[[Transport], None]) -> Pending:
         def run(beside: Transport) -> None:
             traced = TracedTransport(beside, self._traffic, background=True)
-            traced.merges = self.merges
+            traced.merges, traced.last_sent = self.merges, self.last_sent
             function(traced)
 
-        return _Timed(self._inner.start(run), self._waiting)
+        return _Timed(self._inner.start(run), self, "for an exchange beside the computing")
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.
         members = self.size if ranks is None else len(ranks)
         sent = 2 * (members - 1) * tensor.nbytes // members
         self._traffic.count(sent, 2 * (members - 1), always=self._background)
-        return _Timed(self._inner.all_reduce(tensor, ranks), self._waiting)
+        return _Timed(
+            self._inner.all_reduce(tensor, ranks), self, f"for an all_reduce of {_size(tensor.numel(), tensor.dtype)}"
+        )
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         others = len(buffers) - 1
         if others and buffers[0].numel():
             self._traffic.count(others * buffers[0].nbytes, others, always=self._background)
-        with self._waiting():
-            self._inner.all_gather(buffers, ranks)
+        with self.waiting():
+            try:
+                self._inner.all_gather(buffers, ranks)
+            except PeerLost as lost:
+                lost.waiting = lost.waiting or f"for an all_gather of {_size(buffers[0].numel(), buffers[0].dtype)}"
+                raise
+        self.count_received()
 
     def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
         if not self._inner.ring_at_once(vector, ranks):
@@ -116,18 +134,52 @@ class TracedTransport(Transport):
         self._traffic.count(sent, 2 * (count - 1) - empty, always=self._background)
         return True
 
+    def count_received(self) -> None:
+        self._traffic.count_received(always=self._background)
+
     def close(self) -> None:
         self._inner.close()
 
 
+class Message:
+    """What goes from one rank to another, in words if it comes to that."""
+
+    __slots__ = ("_dtype", "_length", "_peer", "_tag", "sent")
+
+    def __init__(self, tensor: Tensor, peer: int | None, tag: int, *, sent: bool) -> None:
+        self._length, self._dtype = tensor.numel(), tensor.dtype  # not the tensor: it would be kept in memory
+        self._peer, self._tag, self.sent = peer, tag, sent
+
+    @property
+    def content(self) -> str:
+        """Such as "10 float32 (tag 3)"."""
+        return f"{_size(self._length, self._dtype)}{f' (tag {self._tag})' if self._tag else ''}"
+
+    def __str__(self) -> str:
+        peer = "any rank" if self._peer is None else f"rank {self._peer}"
+        return f"to {'send' if self.sent else 'receive'} {self.content} {'to' if self.sent else 'from'} {peer}"
+
+
+def _size(length: int, dtype: torch.dtype) -> str:
+    return f"{length:,} {str(dtype).removeprefix('torch.')}"
+
+
 class _Timed(Pending):
-    def __init__(self, inner: Pending, waiting: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, inner: Pending, comm: TracedTransport, what: Message | str) -> None:
         self._inner = inner
-        self._waiting = waiting
+        self._comm = comm
+        self._what = what
 
     def wait(self, patience: float = 1.0) -> int:
-        with self._waiting():
-            return self._inner.wait(patience)
+        with self._comm.waiting():
+            try:
+                source = self._inner.wait(patience)
+            except PeerLost as lost:
+                lost.waiting = lost.waiting or str(self._what)
+                raise
+        if not isinstance(self._what, Message) or not self._what.sent:
+            self._comm.count_received()
+        return source
 
     @property
     def done(self) -> bool:

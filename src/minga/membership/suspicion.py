@@ -56,12 +56,24 @@ class Suspicions:
 
     def verdict(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> list[tuple[str, str]]:
         """Who is to go and why, by suspicions that are at least as old as `until`."""
-        ripe = {id: self._accusers[id].keys() & set(ranks) for id, moment in self._since.items() if moment <= until}
+        ripe = self._ripe(until, ranks)
         out = []
         for id in blamed(ripe, stalled, ranks):
             by = min(ripe[id], key=ranks.index)
             out.append((id, f"{id} makes no progress, and {by} waits for it ({self._accusers[id][by]})"))
         return out
+
+    def circle(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> str:
+        """Who waits for whom, where everybody who is waited for waits too, so that nobody hangs; empty otherwise."""
+        ripe = self._ripe(until, ranks)
+        waiting = [(by, id) for id in ranks if id in stalled for by in sorted(ripe.get(id, ()), key=ranks.index)]
+        if not waiting or {id for _, id in waiting} - {by for by, _ in waiting}:
+            return ""
+        return "; ".join(f"{by} waits for {id} ({self._accusers[id][by]})" for by, id in sorted(waiting))
+
+    def _ripe(self, until: float, ranks: Sequence[str]) -> dict[str, AbstractSet[str]]:
+        """By suspect: accusers."""
+        return {id: self._accusers[id].keys() & set(ranks) for id, moment in self._since.items() if moment <= until}
 
 
 def blamed(accusers: Mapping[str, AbstractSet[str]], stalled: AbstractSet[str], ranks: Sequence[str]) -> list[str]:

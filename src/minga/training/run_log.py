@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import torch
 
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
 from minga.measure.events import Evaluated, Event, Finished, FoundNonFinite, Recovered, Resumed, Serving, Started
 from minga.measure.interfaces import InterfaceMeter
@@ -26,7 +27,7 @@ from minga.model.non_finite import NonFiniteSteps
 from minga.model.replica import Replica
 from minga.runs.experiment import Experiment
 
-__all__ = ["RunLog", "metering_of"]
+__all__ = ["RunLog", "metering_of", "traced"]
 
 
 def metering_of(experiment: Experiment, rank: int) -> Metering:
@@ -40,6 +41,11 @@ def metering_of(experiment: Experiment, rank: int) -> Metering:
         core_watts=measuring.core_watts,
         alone_on_host=experiment.in_lab,
     )
+
+
+def traced(transport: Transport, recorder: Recorder) -> TracedTransport:
+    """A rank's transport for training: what is sent, and how long is waited, is counted by its recorder."""
+    return TracedTransport(transport, recorder.traffic, waiting=lambda: recorder.spans.span("wait"))
 
 
 class RunLog:

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from minga import Experiment, Training
-from minga.membership.session import facts_of
 from minga.runs.workload import Workload
 from minga.testing.problems import blobs
+from minga.training.elastic import facts_of
 from minga.training.train_state import build_train_state
 
 

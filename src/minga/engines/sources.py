@@ -59,7 +59,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
             *(f"\n\n{definition}" for definition in parts.definitions),
             "",
             'if __name__ == "__main__":',
-            "    from minga.launch.functions import call",
+            "    from minga.engines.functions import call",
             "",
             f"    call({function.__name__}, {dict(arguments)!r})",
             "",

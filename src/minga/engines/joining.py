@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.base.config import build
+from minga.engines.local import check
 from minga.errors import ConfigError, MingaError, RunStopped
-from minga.launch.local import see_through, stop_when_asked
+from minga.launch.orders import RankOrder, RosterEntry
 from minga.launch.processes import Job, processes
-from minga.launch.runner import check
+from minga.launch.signals import stop_when_asked
+from minga.launch.supervisor import Supervisor
 from minga.measure.events import event_files, read_events
 from minga.measure.power import machine_power
 from minga.membership.handover import hand_over
@@ -64,12 +66,12 @@ class Invitation:
 
 
 def join_run(
-    invitation: Invitation, view: View | None = None, *, told: Callable[[Path, str], None] = lambda run, id: None
+    invitation: Invitation, view: View | None = None, *, when_known: Callable[[Path, str], None] = lambda run, id: None
 ) -> Summary | None:
     """Train until the run is over; what this node has seen of it, None if it never came to train.
 
-    `told` gets the directory and the node's id before it begins. SIGTERM and Ctrl-C have the node leave: the others go
-    on, and here `RunStopped` or `KeyboardInterrupt` follows.
+    `when_known` is called with the directory and the node's id before it begins. SIGTERM and Ctrl-C have the node
+    leave: the others go on, and here `RunStopped` or `KeyboardInterrupt` follows.
     """
     view = view or View()
     tls = load_tls(invitation.tls) if invitation.tls is not None else None
@@ -86,24 +88,26 @@ def join_run(
     check(experiment)
     run = make_run_directory(experiment)
     id = invitation.name or f"node-{description.number}"
-    told(run, id)
+    when_known(run, id)
     job = Job(
         name=f"rank {description.number}",
         function="minga.launch.rank:main",
-        arguments={
-            "run": str(run),
-            "ranks": [description.number],
-            "address": own,
-            "hosts": [os.environ.get("MINGA_HOST") or socket.gethostname()],
-            "token": invitation.token,
-            "coordinator": [invitation.address, invitation.port],
-            "id": id,
-            "name": description.run,
-            "interface": invitation.interface,
-            "tls": invitation.tls,
-            "listening": True,
-            "joined": True,
-        },
+        order=RankOrder(
+            run=run,
+            ranks=(description.number,),
+            address=own,
+            roster=RosterEntry(
+                run=description.run,
+                token=invitation.token,
+                start="joined",
+                coordinator=(invitation.address, invitation.port),
+                id=id,
+                hosts=(os.environ.get("MINGA_HOST") or socket.gethostname(),),
+                listening=True,
+                interface=invitation.interface,
+                tls=invitation.tls,
+            ),
+        ),
         log=str(log_file(run, description.number)),
     )
     view.begin(run, f"{experiment.workload}, {id} of {description.run}")
@@ -120,7 +124,7 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
     with stop_when_asked(signal.SIGTERM, signal.SIGINT) as asked:
         try:
             with processes([job], run / "logs" / "fork-server.log") as started:
-                see_through(started, run, tick, asked)
+                Supervisor(started, run, [job], stopping=asked).supervise(tick)
         except RunStopped as stopped:
             if asked() == signal.SIGINT:
                 raise KeyboardInterrupt from None
@@ -141,8 +145,10 @@ def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
 
 def _why(run: Path) -> str:
     """What a rank that stopped of itself has said last."""
-    words = [event["reason"] for path in event_files(run) for event in read_events(path) if event["event"] == "stopped"]
-    return str(words[-1]) if words else ""
+    reasons = [
+        event["reason"] for path in event_files(run) for event in read_events(path) if event["event"] == "stopped"
+    ]
+    return str(reasons[-1]) if reasons else ""
 
 
 def _experiment(description: Description, invitation: Invitation) -> Experiment:
