@@ -56,7 +56,7 @@ class Suspicions:
 
     def verdict(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> list[tuple[str, str]]:
         """Who is to go and why, by suspicions that are at least as old as `until`."""
-        ripe = self._ripe(until, ranks)
+        ripe = {id: self._accusers[id].keys() & set(ranks) for id, moment in self._since.items() if moment <= until}
         out = []
         for id in blamed(ripe, stalled, ranks):
             by = min(ripe[id], key=ranks.index)
@@ -65,15 +65,14 @@ class Suspicions:
 
     def circle(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> str:
         """Who waits for whom, where everybody who is waited for waits too, so that nobody hangs; empty otherwise."""
-        ripe = self._ripe(until, ranks)
-        waiting = [(by, id) for id in ranks if id in stalled for by in sorted(ripe.get(id, ()), key=ranks.index)]
-        if not waiting or {id for _, id in waiting} - {by for by, _ in waiting}:
+        # Who was suspected first may have said a moment later whom it waits for itself.
+        waiting = [
+            (by, id) for id, accusers in self._accusers.items() if id in stalled for by in accusers if by in ranks
+        ]
+        ripe = any(self._since[id] <= until for _, id in waiting)
+        if not ripe or {id for _, id in waiting} - {by for by, _ in waiting}:
             return ""
         return "; ".join(f"{by} waits for {id} ({self._accusers[id][by]})" for by, id in sorted(waiting))
-
-    def _ripe(self, until: float, ranks: Sequence[str]) -> dict[str, AbstractSet[str]]:
-        """By suspect: accusers."""
-        return {id: self._accusers[id].keys() & set(ranks) for id, moment in self._since.items() if moment <= until}
 
 
 def blamed(accusers: Mapping[str, AbstractSet[str]], stalled: AbstractSet[str], ranks: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ at most the step that was under way (with local steps, the period).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 
@@ -93,6 +94,7 @@ def train_elastic(
                     rank=comm.rank,
                     step=replica.step,
                     fruitless=steps.fruitless,
+                    short=steps.short,
                     accused=member_session.accused,
                 )
                 review.gave_up(account, members, comm.last_sent)
@@ -115,17 +117,19 @@ class _Steps:
         self._traffic = recorder.traffic
         self._member_session = member_session
         self._received: list[int] = []
+        self._began = self._last = 0.0
         self.broken_off = False
         """Whether training has ended before its end."""
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
+        self._began = self._last = time.monotonic()
         self.broken_off = True
         yield
         self.broken_off = False
 
     def stepped(self) -> None:
-        state = self._train_state
+        state, self._last = self._train_state, time.monotonic()
         self._received = [*self._received[:1], self._traffic.received]
         self._member_session.stepped(
             step=state.replica.step, epoch=state.order.epoch, offset=state.order.offset, last=state.progress >= 1
@@ -135,6 +139,11 @@ class _Steps:
     def fruitless(self) -> bool:
         """Whether nothing has come from others in any whole step after the first, which has the beginning in it."""
         return len(self._received) < 2 or self._received[0] == self._received[1]
+
+    @property
+    def short(self) -> bool:
+        """Whether the step that was given up had taken longer than all whole ones together."""
+        return self._last - self._began < time.monotonic() - self._last
 
 
 def facts_of(experiment: Experiment, train_state: TrainState) -> dict[str, str]:

@@ -6,7 +6,8 @@
 
 Ranks that wait for each other, or get what they did not expect, are as good as the network lets them be: all are there,
 and do what the strategy says. The first time they recover, since a network may do that too. When a generation with the
-same members comes to nothing again, or a message had another length, the run ends and says who waited for whom.
+same members comes to nothing again (or to little, for the third time), or a message had another length, the run ends
+and says who waited for whom.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongL
 __all__ = ["GivenUp", "Review"]
 
 _BYTES = 4096
+_MOST_SHORT = 3
 _LONGEST = {"waiting": 150, "where": 250, "sent": 100, "wrong": 250}
 _HIDDEN = ("comm/traced.py", "comm/transport.py", "comm/background.py", "comm/tcp", "training/loop.py")
 _REMEDY = (
@@ -44,6 +46,8 @@ class GivenUp:
     step: int
     fruitless: bool
     """Whether it had made no exchange in the generation that was given up."""
+    short: bool
+    """Whether it has waited longer at the end of that generation than it had trained before."""
     waited: bool
     """Whether it has waited for another one in vain, rather than lost a connection."""
     waiting: str = ""
@@ -58,13 +62,14 @@ class GivenUp:
     """In the accounts of others: what this rank had sent last to the one that did not expect it."""
 
     @classmethod
-    def of(cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, accused: bool) -> Self:
+    def of(cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, short: bool, accused: bool) -> Self:
         """`accused`: whether it has said that another one does not answer."""
         wrong = isinstance(lost, WrongLength)
         return cls(
             rank=rank,
             step=step,
             fruitless=fruitless,
+            short=short,
             waited=accused or isinstance(lost, PeerTimeout),
             waiting=lost.waiting[: _LONGEST["waiting"]],
             where=_lines_of(lost)[: _LONGEST["where"]],
@@ -114,13 +119,15 @@ class Review:
         if not everybody or not any(each.waited for each in accounts):
             self._in_vain = 0
             return
-        self._in_vain = self._in_vain + 1 if all(each.fruitless for each in accounts) else 1
-        if self._in_vain > 1:
+        fruitless = all(each.fruitless for each in accounts)
+        self._in_vain = self._in_vain + 1 if fruitless or all(each.short for each in accounts) else 1
+        if self._in_vain >= (2 if fruitless else _MOST_SHORT):
             accounts.sort(key=lambda each: each.rank)
             first, last_step = min(each.step for each in accounts), max(each.step for each in accounts)
             steps = f"step {first:,} was" if first == last_step else f"steps {first:,} to {last_step:,} were"
+            times = "twice" if self._in_vain == 2 else f"{self._in_vain} times"
             raise StrategyError(
-                f"{steps} given up twice, and all {comm.size} ranks were there, waiting for each other: "
+                f"{steps} given up, {times} in a row, and all {comm.size} ranks were there, waiting for each other: "
                 f"{'; '.join(map(str, accounts))}. {_REMEDY}"
             )
 
@@ -164,4 +171,6 @@ def _lines_of(error: BaseException) -> str:
             found = []
         elif not inside.startswith(_HIDDEN) and "torch" not in path.parts:
             found.append(f"{path.name}:{frame.lineno} ({frame.name})")
-    return " > ".join(found[-3:])
+    if len(found) > 4:
+        found[2:-2] = ["..."]
+    return " > ".join(found)
