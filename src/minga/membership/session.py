@@ -5,6 +5,8 @@
         while True:
             try:
                 comm = session.connect(generation, timeout_seconds)
+                ...                                     # let all hear from each other
+                session.formed()
                 ...                                     # train; session.stepped(...) after each step
             except PeerLost as lost:
                 generation, as_before = session.next_generation(lost)
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -114,7 +117,7 @@ class MemberSession:
         self._stop = stop or StopRequest()
         self._leaves_after = leaves_after
         self._on_waiting = on_waiting
-        self._left = self._gave_up = self._accused = False
+        self._left = self._gave_up = self._accused = self._formed = False
         self._transport: TcpTransport | None = None
         self._timeout_seconds = _WITHOUT_COORDINATOR_SECONDS
         self._steps = StepTimes(enrolment.heartbeat_timeout_seconds)
@@ -183,7 +186,7 @@ class MemberSession:
             self._transport.abort("the generation is over")
             self._transport.close()
         self._number, self._workers, self._timeout_seconds = generation.number, generation.workers, timeout_seconds
-        self._accused = False
+        self._accused = self._formed = False
         self._steps.pause()
         rank = generation.rank_of(self.id)
         self._transport = transport = TcpTransport(generation, rank, self.door, timeout_seconds)
@@ -193,12 +196,20 @@ class MemberSession:
         if self._steps.longest:
             # Nothing tells of packets that a firewall drops: the coordinator decides who has to go. Others may be in
             # the middle of a step and not know yet; who has made none can't tell how long that takes.
-            seconds = max(_CONNECTING_SECONDS, 3 * self._steps.longest)
+            seconds = self._connecting_seconds
             for missing in transport.not_connected_within(seconds):
                 self.member.suspect(missing, f"no connection within {seconds:.0f} s", generation=generation.number)
         transport.wait_until_connected()
-        self.member.formed(generation.number)
         return transport
+
+    def formed(self) -> None:
+        """All have heard from each other: there are connections, and they carry something."""
+        self._formed = True
+        self.member.formed(self._number)
+
+    @property
+    def _connecting_seconds(self) -> float:
+        return max(_CONNECTING_SECONDS, 3 * self._steps.longest) if self._steps.longest else math.inf
 
     def first_generation(self, timeout_seconds: float, *, again: bool = False) -> Generation:
         """The first one with this process, within `timeout_seconds`; people who start others are waited for.
@@ -296,10 +307,11 @@ class MemberSession:
                 self._gave_up = True
                 transport.abort("asked to stop, and the step does not come to its end")
                 continue
-            patience = self._steps.patience
+            formed = self._formed
+            patience = self._steps.patience if formed else self._connecting_seconds
             for rank in transport.awaited(patience):
                 if rank < self._workers:  # a server waits for workers itself
-                    why = f"no answer for {patience:.0f} s, ten times as long as a step"
+                    why = f"no answer for {patience:.0f} s" + (", ten times as long as a step" if formed else "")
                     self.member.suspect(rank, why, generation=number)
                     self._accused = self._accused or number == self._number
 

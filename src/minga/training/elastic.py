@@ -69,6 +69,7 @@ def train_elastic(
             with recorder.traffic.paused():
                 if generation.number > 1:
                     review.look(comm, members)
+                member_session.formed()
                 if recover(train_state, strategy, comm) is not None:
                     checkpoints.gone_on()
             if run_log is None:
