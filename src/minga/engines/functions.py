@@ -110,7 +110,7 @@ def _as_number(value: Any) -> Any:
     """A single number of numpy's or torch's, as means and losses are."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"a {type(value).__name__} is no number, string, list or dict")
+    raise TypeError(f"a {type(value).__name__} is not a number, string, list or dict")
 
 
 def _result(run: Path, rank: int) -> Any:

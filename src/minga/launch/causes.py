@@ -55,7 +55,7 @@ def rank_of(name: str) -> int:
 
 
 def _how_to_go_on(run: Path) -> str:
-    """In words, if there is a checkpoint."""
+    """A sentence, if there is a checkpoint."""
     whole = [checkpoint for checkpoint in list_checkpoints(run) if checkpoint.complete]
     return f"; it goes on from {whole[-1].name} with: minga train --resume {run}" if whole else ""
 

@@ -141,7 +141,7 @@ def join_command(address: str, port: int, *, tls: bool) -> str:
 
 
 def reach(address: str) -> str:
-    """Where an address can't be reached from, in words; empty if there is nothing to say."""
+    """From where an address can't be reached, as a sentence; empty if there is nothing to say."""
     if not ipaddress.ip_address(address).is_loopback:
         return ""
     others = [str(interface) for interface in interfaces() if not ipaddress.ip_address(interface.address).is_loopback]
@@ -150,7 +150,7 @@ def reach(address: str) -> str:
 
 
 def prepared(experiment: Experiment, listening: Listening) -> Experiment:
-    """The experiment as one whose ranks may be anywhere; `ConfigError` where that can't be."""
+    """The experiment as one whose ranks may be anywhere; `ConfigError` where that is impossible."""
     nodes = experiment.cluster.nodes
     if nodes < 2:
         raise ConfigError(f"--expect {nodes}: a run with other machines has at least 2 nodes")

@@ -88,57 +88,35 @@ def how_of(code: int) -> How:
     return How.KILLED if code < 0 else known.get(code, How.FAILED)
 
 
-def _table() -> Mapping[tuple[Who, How], tuple[Action, Action, Action, Action]]:
+def _table() -> Mapping[tuple[Who, How], tuple[Action, ...]]:
     finish, stop, go_on, fail = Action.FINISH, Action.STOP, Action.GO_ON, Action.FAIL
     restart, try_it = Action.RESTART, Action.RESTART_OR_GO_ON
+    rank, worker, server, substitute = Who.RANK, Who.WORKER, Who.SERVER, Who.SUBSTITUTE
+    coordinator, host, helper = Who.COORDINATOR, Who.HOST, Who.HELPER
+    done, stopped, killed, left, failed = How
     # fmt: off
-    return {
-        # who            how                forming  running  stopping done
-        (Who.RANK,        How.DONE):        (finish,  finish,  finish,  finish),
-        (Who.RANK,        How.STOPPED):     (stop,    stop,    stop,    stop),
-        (Who.RANK,        How.KILLED):      (fail,    fail,    fail,    fail),
-        (Who.RANK,        How.LEFT_BEHIND): (fail,    fail,    fail,    fail),
-        (Who.RANK,        How.FAILED):      (fail,    fail,    fail,    fail),
-
-        (Who.WORKER,      How.DONE):        (finish,  finish,  finish,  finish),
-        (Who.WORKER,      How.STOPPED):     (stop,    stop,    stop,    stop),
-        (Who.WORKER,      How.KILLED):      (restart, go_on,   go_on,   go_on),
-        (Who.WORKER,      How.LEFT_BEHIND): (restart, go_on,   go_on,   go_on),
-        (Who.WORKER,      How.FAILED):      (fail,    fail,    fail,    fail),
-
-        (Who.SERVER,      How.DONE):        (finish,  finish,  finish,  finish),
-        (Who.SERVER,      How.STOPPED):     (stop,    stop,    stop,    stop),
-        (Who.SERVER,      How.KILLED):      (restart, restart, go_on,   go_on),
-        (Who.SERVER,      How.LEFT_BEHIND): (restart, restart, go_on,   go_on),
-        (Who.SERVER,      How.FAILED):      (fail,    fail,    fail,    fail),
-
+    rows = [
+        # who                                 how                forming  running  stopping done
+        ([rank, worker, server, substitute], [done],            (finish,  finish,  finish,  finish)),
+        ([rank, worker, server, substitute], [stopped],         (stop,    stop,    stop,    stop)),
+        ([rank, worker, server],             [failed],          (fail,    fail,    fail,    fail)),
         # When the others are done, nobody needs it any more, and it may find nobody.
-        (Who.SUBSTITUTE,  How.DONE):        (finish,  finish,  finish,  finish),
-        (Who.SUBSTITUTE,  How.STOPPED):     (stop,    stop,    stop,    stop),
-        (Who.SUBSTITUTE,  How.KILLED):      (restart, restart, go_on,   go_on),
-        (Who.SUBSTITUTE,  How.LEFT_BEHIND): (restart, restart, go_on,   go_on),
-        (Who.SUBSTITUTE,  How.FAILED):      (fail,    fail,    fail,    go_on),
-
+        ([substitute],                       [failed],          (fail,    fail,    fail,    go_on)),
+        ([rank],                             [killed, left],    (fail,    fail,    fail,    fail)),
+        ([worker],                           [killed, left],    (restart, go_on,   go_on,   go_on)),
+        ([server, substitute],               [killed, left],    (restart, restart, go_on,   go_on)),
         # One that fails at once can't even begin, as where its port is taken.
-        (Who.COORDINATOR, How.DONE):        (go_on,   go_on,   go_on,   go_on),
-        (Who.COORDINATOR, How.STOPPED):     (try_it,  try_it,  try_it,  try_it),
-        (Who.COORDINATOR, How.KILLED):      (restart, try_it,  try_it,  try_it),
-        (Who.COORDINATOR, How.LEFT_BEHIND): (go_on,   go_on,   go_on,   go_on),
-        (Who.COORDINATOR, How.FAILED):      (fail,    try_it,  try_it,  try_it),
-
-        (Who.HOST,        How.DONE):        (finish,  finish,  finish,  finish),
-        (Who.HOST,        How.STOPPED):     (restart, restart, restart, restart),
-        (Who.HOST,        How.KILLED):      (restart, restart, restart, restart),
-        (Who.HOST,        How.LEFT_BEHIND): (go_on,   go_on,   go_on,   go_on),
-        (Who.HOST,        How.FAILED):      (fail,    restart, restart, restart),
-
-        (Who.HELPER,      How.DONE):        (fail,    fail,    go_on,   go_on),
-        (Who.HELPER,      How.STOPPED):     (fail,    fail,    go_on,   go_on),
-        (Who.HELPER,      How.KILLED):      (fail,    fail,    go_on,   go_on),
-        (Who.HELPER,      How.LEFT_BEHIND): (fail,    fail,    go_on,   go_on),
-        (Who.HELPER,      How.FAILED):      (fail,    fail,    go_on,   go_on),
-    }
+        ([coordinator],                      [failed],          (fail,    try_it,  try_it,  try_it)),
+        ([coordinator],                      [killed, stopped], (restart, try_it,  try_it,  try_it)),
+        ([coordinator],                      [done, left],      (go_on,   go_on,   go_on,   go_on)),
+        ([host],                             [failed],          (fail,    restart, restart, restart)),
+        ([host],                             [killed, stopped], (restart, restart, restart, restart)),
+        ([host],                             [done],            (finish,  finish,  finish,  finish)),
+        ([host],                             [left],            (go_on,   go_on,   go_on,   go_on)),
+        ([helper],                           list(How),         (fail,    fail,    go_on,   go_on)),
+    ]
     # fmt: on
+    return {(who, how): actions for whos, hows, actions in rows for who in whos for how in hows}
 
 
 POLICIES = _table()

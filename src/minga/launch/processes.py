@@ -45,7 +45,7 @@ class Job:
     name: str
     function: str
     order: Config | Mapping[str, Any]
-    """What it is to do. It travels as JSON: the function builds it anew, which checks it."""
+    """What it is to do. It travels as JSON: the function builds it again, which checks it."""
     log: str
     show: bool = False
     """Whether its output goes to the launcher's own output instead of the log."""
@@ -125,7 +125,7 @@ class Processes:
                     ended.append(Ended(**message))
             self._awaited -= {each.name for each in ended}
             if not chunk and self._awaited:
-                raise RunError("the process that guards the ranks ended by itself; its last words are in the log")
+                raise RunError("the process that guards the ranks ended by itself; the end of its log says why")
         return ended
 
     def close(self) -> None:

@@ -144,7 +144,7 @@ class MemberSession:
         if self._transport is not None:
             self._transport.close()
         if not self._left and (error is None or isinstance(error, RunStopped)):
-            # Who was asked to stop is not missed either: all have been, and need not form anew for it.
+            # Who was asked to stop is not missed either: all have been, and need not form again for it.
             self.member.leave(finished=True)
         self.member.close()
         self.door.close()
@@ -233,7 +233,7 @@ class MemberSession:
                 shown = self._show_waiting(shown)
 
     def leave_if_asked(self) -> None:
-        """`RunStopped` if this process was asked to go; the others then form anew."""
+        """`RunStopped` if this process was asked to go; the others then form without it."""
         if self._leaves_after is not None and self._stop.seconds >= self._leaves_after:
             self._left = True
             raise RunStopped(f"{self.id} was asked to leave the run; the others go on")
@@ -291,7 +291,7 @@ class MemberSession:
                     raise lost from None  # nobody knows whom to go on without
 
     def why(self, generation: Generation) -> str:
-        """Why it was announced, in the coordinator's words; empty if there is a later one already."""
+        """Why it was announced, as the coordinator says; empty if there is a later one already."""
         announcement = self.member.announcement
         return announcement.reason if announcement is not None and announcement.generation == generation else ""
 
@@ -325,7 +325,7 @@ class MemberSession:
 
     def _come_again(self, refused: Refused) -> Generation:
         """The others have gone on without this process: it comes as a new one."""
-        _log.warning("%s was left behind (%s) and joins anew", self.id, refused)
+        _log.warning("%s was left behind (%s) and joins again", self.id, refused)
         self.member.close()
         self.member = self._join()
         try:

@@ -3,7 +3,7 @@
     with MemberSession(enrolment, stop) as member_session:
         train_elastic(experiment, train_state, recorder, checkpoints, member_session, save=save)
 
-When a generation is over, the ranks of the next one connect anew, go on from the one that has come furthest, and redo
+When a generation is over, the ranks of the next one connect again, go on from the one that has come furthest, and redo
 at most the step that was under way (with local steps, the period).
 """
 

@@ -26,7 +26,7 @@ from minga.comm.traced import Message
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongLength
 
-__all__ = ["GivenUp", "Review"]
+__all__ = ["GivenUp", "Review", "exchange"]
 
 _BYTES = 4096
 _MOST_SHORT = 3
@@ -106,7 +106,7 @@ class Review:
         account = self._account
         own = dataclasses.asdict(account) if account is not None else {}
         last = {str(rank): message.content for rank, message in self._sent.items()} if account is not None else {}
-        tables = _exchange(comm, {"account": own, "sent": last})
+        tables = exchange(comm, {"account": own, "sent": last})
         self._account = None
         accounts = [GivenUp(**table["account"]) for table in tables if table["account"]]
         sent = {table["account"]["rank"]: table["sent"] for table in tables if table["account"]}
@@ -140,7 +140,7 @@ def _mismatch(account: GivenUp, sent: str) -> str:
     )
 
 
-def _exchange(comm: Transport, own: Mapping[str, Any]) -> list[dict[str, Any]]:
+def exchange(comm: Transport, own: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What each rank has to say, in the order of ranks."""
     text = json.dumps(own).encode()
     if len(text) > _BYTES - 4:  # with hundreds of ranks; where it was is worth more
