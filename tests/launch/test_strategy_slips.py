@@ -13,7 +13,7 @@ import pytest
 
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import StrategyError
-from several_machines import events, step_of, until, write_workload
+from several_machines import events, until, write_workload
 
 pytestmark = pytest.mark.chaos
 
@@ -37,6 +37,7 @@ SLIP = """
             elif self.how == "asymmetric" and comm.rank == 0:
                 all_reduce_mean(comm, replica.parameters)
             elif self.how == "crossed":
+                Path(__file__).with_name(f"waits {comm.rank}").touch()
                 comm.receive(torch.empty(10), other)
                 comm.send(torch.ones(10), other)
             elif self.how == "length" and comm.rank == 1:
@@ -78,8 +79,8 @@ def train(tmp_path: Path, how: str, **cluster: float) -> Summary:
         (
             "crossed",
             r"step 4 was given up, twice in a row, and all 2 ranks were there, waiting for each other: "
-            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:21 \(step\); "
-            r"rank 1 waited to receive 10 float32 from rank 0 in step 4, at mine\.py:21 \(step\)\. All ranks must make",
+            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:22 \(step\); "
+            r"rank 1 waited to receive 10 float32 from rank 0 in step 4, at mine\.py:22 \(step\)\. All ranks must make",
         ),
         (
             "asymmetric",
@@ -88,12 +89,12 @@ def train(tmp_path: Path, how: str, **cluster: float) -> Summary:
         (
             "length",
             r"rank 1 sent 20 bytes where 40 were expected \(the last that rank 1 had sent to it was 5 float32\): "
-            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:28 \(step\)",
+            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:29 \(step\)",
         ),
         (
             "type",
             r"rank 1 sent 80 bytes where 40 were expected \(the last that rank 1 had sent to it was 10 float64\): "
-            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:28 \(step\)",
+            r"rank 0 waited to receive 10 float32 from rank 1 in step 4, at mine\.py:29 \(step\)",
         ),
     ],
 )
@@ -115,7 +116,7 @@ def test_sigterm_ends_a_run_whose_ranks_wait_for_each_other(tmp_path: Path) -> N
     options = ["--strategy", strategy(tmp_path, "crossed"), "--runs", str(tmp_path / "runs")]
     launcher = subprocess.Popen([*command, *options], stderr=subprocess.PIPE)
     try:
-        until(lambda: step_of(tmp_path / "runs") == 3)
+        until(lambda: all((tmp_path / f"waits {rank}").exists() for rank in range(2)), 60)
         launcher.send_signal(signal.SIGTERM)
         began = time.monotonic()
         assert launcher.wait(20) == 128 + signal.SIGTERM  # long before the deadline of 120 s for a message
