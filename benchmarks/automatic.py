@@ -27,7 +27,8 @@ from rich.progress import track
 from minga import run
 from minga.lab import registry
 from minga.lab.laboratory import adjust_link
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Started, Stepped
 from minga.runs.network import LinkOverride
 
 AUTO = "auto"
@@ -110,8 +111,8 @@ def followed(options: argparse.Namespace) -> list[dict[str, Any]]:
             summary = run(experiment(folder))
             events = list(read_events(event_files(Path(summary.run))[0]))
         fall.join()
-        began = next(event["time"] for event in events if event["event"] == "started")
-        steps = [event["time"] - began for event in events if event["event"] == "step"]
+        began = next(event.time for event in events if isinstance(event, Started))
+        steps = [event.time - began for event in events if isinstance(event, Stepped)]
         fell = fall.moment - began
         before = [b - a for a, b in itertools.pairwise(steps) if FALLS_AFTER / 2 < b < fell]
         after = [b - a for a, b in itertools.pairwise(steps) if b > fell + SETTLES_IN]

@@ -32,7 +32,7 @@ from reading_rates import read_only, row_of, train_on
 from torch import nn
 
 from minga.data.prepared.dataset import PreparedDataset
-from minga.data.prepared.manifest import Manifest, Part, Shard, Shuffle
+from minga.data.prepared.manifest import PreparedManifest, PreparedPart, ShardFile, Shuffle
 from minga.data.prepared.shard_file import Field, ShardLayout
 from minga.runs.workload import Workload
 
@@ -82,10 +82,10 @@ def write_set(folder: Path, nbytes: int) -> None:
                 file.flush()
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            shards.append(Shard(file=name, samples=layout.samples, bytes=layout.size, sha256=""))
-        parts[part] = Part(samples=samples, classes={}, shards=tuple(shards))
+            shards.append(ShardFile(file=name, samples=layout.samples, bytes=layout.size, sha256=""))
+        parts[part] = PreparedPart(samples=samples, classes={}, shards=tuple(shards))
     shuffle = Shuffle(block=(1 << 20) // (3 * SIDE * SIDE), window=64)
-    manifest = Manifest(name="noise", fields=fields, parts=parts, scale=1 / 255, shuffle=shuffle)
+    manifest = PreparedManifest(name="noise", fields=fields, parts=parts, scale=1 / 255, shuffle=shuffle)
     (folder / "manifest.json").write_text(manifest.to_json())
 
 

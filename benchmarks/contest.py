@@ -19,7 +19,8 @@ from rich.console import Console
 from minga import Cluster, Experiment, Training, run
 from minga.engines.scripts import run_script
 from minga.errors import RunError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Evaluated, Started
 from minga.runs.network import Network
 
 FOLDER = Path(__file__).parent
@@ -163,11 +164,11 @@ def _minga(cell: Cell, folder: str) -> dict[str, Any]:
     began, evaluating = 0.0, 0.0
     curve: list[list[float]] = []
     for event in read_events(event_files(Path(summary.run))[0]):
-        if event["event"] == "started":
-            began = event["time"]
-        elif event["event"] == "evaluated":
-            evaluating += event["seconds"]
-            curve.append([event["time"] - began - evaluating, event["metrics"]["accuracy"], event["step"]])
+        if isinstance(event, Started):
+            began = event.time
+        elif isinstance(event, Evaluated):
+            evaluating += event.seconds
+            curve.append([event.time - began - evaluating, event.metrics["accuracy"], event.step])
     curve[-1][0] = summary.seconds  # of the slowest rank; the last evaluation comes after it
     sent = sum(rank.interface["payload_sent"] for rank in summary.ranks if rank.interface)
     return {"seconds": summary.seconds, "bytes": sent, "steps": summary.steps, "curve": curve}

@@ -15,7 +15,8 @@ from typing import Any
 import harness
 
 from minga import Cluster, Experiment, Training, run
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Stepped
 from minga.runs.network import Network
 
 WORKLOAD = f"{Path(__file__).parent / 'problems.py'}:small_convolutions"
@@ -39,7 +40,7 @@ def seconds_of_a_step(strategy: str, bandwidth: float, period: int) -> float:
             )
         )
         times = [
-            [event["time"] for event in read_events(path) if event["event"] == "step"]
+            [event.time for event in read_events(path) if isinstance(event, Stepped)]
             for path in event_files(Path(summary.run))
         ]
     return max((moments[-1] - moments[period - 1]) / (PERIODS * period) for moments in times)

@@ -21,7 +21,7 @@ from rich.progress import track
 from minga import Cluster, Experiment, Training, run
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
-from minga.plan.trial_run import first_reach, fly
+from minga.plan.trial_run import first_reach, trial_run
 from minga.strategies import Strategy
 
 WORKLOAD = "CNN"
@@ -40,7 +40,7 @@ def main() -> None:
     for cell in track(cells, console=Console(stderr=True)):
         strategy = Strategy.from_value(cell.strategy)
         cluster = PlannedCluster(nodes=2, network=cell.network, carrier=carrier)
-        predicted = fly(Candidate(strategy, 2, batch), profile, cluster, target=TARGET, epochs=EPOCHS)
+        predicted = trial_run(Candidate(strategy, 2, batch), profile, cluster, target=TARGET, epochs=EPOCHS)
         with tempfile.TemporaryDirectory() as folder:
             summary = run(
                 Experiment(

@@ -28,7 +28,8 @@ from rich.progress import track
 
 from minga import Cluster, Experiment, Training, run
 from minga.comm.probing import Links
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, events_of, read_events
+from minga.measure.events import Finished, Stepped
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.pricing import price
@@ -205,8 +206,8 @@ def carrier_of_this_machine() -> CarrierCosts:
                     runs=folder,
                 )
             )
-            events = [event for file in event_files(Path(summary.run)) for event in read_events(file)]
-        path.write_text(json.dumps(next(e["notes"]["links"] for e in events if "links" in e.get("notes", {}))))
+            ends = events_of(Path(summary.run), Finished)
+        path.write_text(json.dumps(next(end.notes["links"] for end in ends if "links" in end.notes)))
     return carrier_of(Links.from_dict(json.loads(path.read_text())))
 
 
@@ -231,7 +232,7 @@ def measured_step(cell: Cell, expected: float) -> float:
             )
         )
         times = [
-            [event["time"] for event in read_events(path) if event["event"] == "step"]
+            [event.time for event in read_events(path) if isinstance(event, Stepped)]
             for path in event_files(Path(summary.run))
         ]
     return max((moments[-1] - moments[PERIOD - 1]) / (periods * PERIOD) for moments in times if moments)

@@ -26,10 +26,10 @@ from rich.progress import track
 
 from minga import PreparedDataset, Workload
 from minga.data.directory import data_directory
+from minga.data.formats import origin_of_known, origin_of_path
+from minga.data.formats.base import PictureShape
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_known, origin_of_path
-from minga.data.readers.shaping import Picture
 from minga.data.sources import known_dataset
 from minga.errors import DataError
 from minga.workloads import built_in
@@ -65,7 +65,7 @@ def prepared_mnist(place: Path) -> Workload:
 
 
 def prepared_pictures(place: Path) -> Workload:
-    small = Picture(width=197, height=148, grey=True)
+    small = PictureShape(width=197, height=148, grey=True)
     origin = dataclasses.replace(origin_of_path(recipes.folder_of_pictures(None, each=60)), picture=small)
     prepare(origin, place / "pictures", Recipe(split=(0.85, 0.02, 0.13)))
     return built_in("fish-resnet34", place / "pictures")

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -19,7 +20,7 @@ from torch.utils.data import TensorDataset
 from minga import Workload
 from minga.base.user_files import names_in_file
 from minga.data.directory import dataset_directory
-from minga.data.idx import read_idx
+from minga.data.formats.arrays import read_idx
 from minga.workloads import built_in
 
 
@@ -112,8 +113,8 @@ def folder_of_pictures(data: Path | None, each: int) -> Path:
         for number in range(10):
             made = Path(place) / "complete" / f"class_{number}"
             made.mkdir(parents=True)
-            for place_of, at in enumerate((classes == number).nonzero().flatten()[:each].tolist()):
-                picture = Image.fromarray(pictures[at].numpy()).resize((590, 445), Image.Resampling.BICUBIC)
+            for place_of, at in enumerate(np.flatnonzero(classes == number)[:each].tolist()):
+                picture = Image.fromarray(pictures[at]).resize((590, 445), Image.Resampling.BICUBIC)
                 picture.save(made / f"{place_of:04}.png")
         with contextlib.suppress(OSError):  # another rank was first
             (Path(place) / "complete").rename(folder)

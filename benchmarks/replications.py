@@ -16,7 +16,8 @@ from typing import Any
 
 import harness
 
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Evaluated, Finished, Stepped
 from minga.study import load_study
 from minga.study.results import Result, Results
 
@@ -71,13 +72,13 @@ def _run(directory: Path, result: Result) -> dict[str, Any]:
     sent, steps, quality = [], 0, {}
     for file in event_files(directory / result.run):
         for event in read_events(file):
-            if event["event"] == "step" and event["loss"] is not None:
-                losses.setdefault((event["step"] - 1) // WINDOW, []).append(event["loss"])
-            elif event["event"] == "finished":
-                steps = event["steps"]
-                sent.append(event["bytes_sent"] / steps)
-            elif event["event"] == "evaluated":
-                quality = event["metrics"]
+            if isinstance(event, Stepped) and event.loss is not None:
+                losses.setdefault((event.step - 1) // WINDOW, []).append(event.loss)
+            elif isinstance(event, Finished):
+                steps = event.steps
+                sent.append(event.bytes_sent / steps)
+            elif isinstance(event, Evaluated):
+                quality = event.metrics
     return {
         "steps": steps,
         "bytes": statistics.mean(sent),

@@ -22,14 +22,15 @@ from minga.measure.events import (
     Failed,
     Finished,
     Powered,
-    Recovered,
+    RankRecovered,
+    RankServing,
     Sampled,
-    Serving,
     Started,
     Stepped,
 )
 from minga.runs.directory import SIMULATED, event_file, make_run_directory
 from minga.runs.experiment import Experiment, with_overrides
+from minga.training.run_log import facts_of
 
 SAMPLES = 1000
 PARAMETERS = 20_000
@@ -118,8 +119,8 @@ def _write(run: Path, rank: int, events: Sequence[Event]) -> None:
 
 def _started(experiment: Experiment, rank: int, ranks: int) -> Started:
     epochs = experiment.training.epochs
-    fixed = {"pid": 1, "parameters": PARAMETERS, "samples": SAMPLES, "batch": 50, "steps": None}
-    return Started(time=100.0, rank=rank, ranks=ranks, epochs=epochs, **fixed)
+    fixed: dict[str, Any] = {"pid": 1, "parameters": PARAMETERS, "samples": SAMPLES, "batch": 50, "steps": None}
+    return Started(time=100.0, rank=rank, ranks=ranks, epochs=epochs, **fixed, **vars(facts_of(experiment, None, rank)))
 
 
 def _worker(
@@ -210,7 +211,7 @@ def _with_one_lost(
     members = [f"node-{each}" for each in range(ranks) if each != lost]
     place = members.index(f"node-{rank}")
     counts: dict[str, Any] = {"generation": 2, "step": 10, "seconds": 0.1, "reason": "it is gone"}
-    regrouped = Recovered(time=half, rank=place, ranks=ranks - 1, members=members, **counts)
+    regrouped = RankRecovered(time=half, rank=place, ranks=ranks - 1, members=members, **counts)
     after = [event for event in events if event.time >= half and event.event != "evaluated"]
     evaluated = [event for event in of_the_first if event.time >= half and event.event == "evaluated"]
     return [*before, regrouped, *sorted([*after, *evaluated], key=lambda event: event.time)]
@@ -219,7 +220,7 @@ def _with_one_lost(
 def _server(experiment: Experiment, rank: int, ranks: int, seconds: float) -> list[Event]:
     counts: dict[str, Any] = {"bytes_sent": 4_000_000, "messages_sent": 100, "steps": 0, "samples": 0}
     done = Finished(time=100 + seconds, seconds=seconds, work_seconds=1.0, wait_seconds=seconds - 1.0, **counts)
-    return [_started(experiment, rank, ranks), Serving(time=100.0), done]
+    return [_started(experiment, rank, ranks), RankServing(time=100.0), done]
 
 
 def _network(run: Path, asked: float, hosts: int, measured: float) -> None:

@@ -18,7 +18,7 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.engines.joining import Invitation, join_run
 from minga.engines.local import go_on
 from minga.launch.listening import Listening
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
 from minga.runs.experiment import Checkpoints
 
 WORKLOAD = """
@@ -145,7 +145,7 @@ def events(runs: Path, kind: str) -> list[dict[str, Any]]:
     """Of all ranks below a directory with runs."""
     folders = sorted(runs.iterdir()) if runs.exists() else []
     found = [event for folder in folders for path in event_files(folder) for event in read_events(path)]
-    return [event for event in found if event["event"] == kind]
+    return [vars(event) for event in found if event.event == kind]
 
 
 def until(what: Callable[[], Any], seconds: float = 40.0) -> Any:

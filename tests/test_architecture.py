@@ -45,7 +45,6 @@ LINE_OF = {room: line for line, rooms in enumerate(LAYERS) for room in rooms}
 # Arrows that still point back.
 DEBTS = {
     ("comm", "membership"),
-    ("measure", "comm"),
     ("metrics", "runs"),
     ("runs", "keras"),
     ("runs", "workloads"),

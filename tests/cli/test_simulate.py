@@ -14,7 +14,7 @@ import pytest
 from rich.progress import Progress
 
 from minga.cli.simulate import parse_change, profile_for
-from minga.comm.simulated import Change
+from minga.comm.simulated import ScheduledChange
 from minga.errors import ConfigError
 from minga.report.dataset.reading import read_run
 from minga.report.follow import Follower
@@ -279,9 +279,9 @@ def test_help_has_an_example(minga: Minga, command: str) -> None:
 
 
 def test_changes_as_people_write_them() -> None:
-    assert parse_change("10s:bandwidth=8mbit", 4) == Change(time=10.0, up=1e6, down=1e6)
-    assert parse_change("500ms:h2:up=8mbit", 4) == Change(time=0.5, host=1, up=1e6)
-    assert parse_change("1s:h4:lost", 4) == Change(time=1.0, host=3, lost=True)
+    assert parse_change("10s:bandwidth=8mbit", 4) == ScheduledChange(time=10.0, up=1e6, down=1e6)
+    assert parse_change("500ms:h2:up=8mbit", 4) == ScheduledChange(time=0.5, host=1, up=1e6)
+    assert parse_change("1s:h4:lost", 4) == ScheduledChange(time=1.0, host=3, lost=True)
     for wrong in ("10s", "10s:lost", "10s:h9:lost", "10s:colour=red", "soon:h1:lost", "1s:h1:speed=0"):
         with pytest.raises(ConfigError):
             parse_change(wrong, 4)

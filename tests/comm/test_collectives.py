@@ -10,8 +10,9 @@ from torch import Tensor
 
 from minga.comm.collectives import COLLECTIVES, all_reduce_mean, broadcast, ring, two_level
 from minga.comm.threads import run_threads
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
+from minga.measure.traffic import Traffic
 from minga.testing import CollectiveConformance, run_gloo_threads
 
 

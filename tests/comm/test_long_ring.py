@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from minga.comm.collectives import ring
-from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.simulated import Cable, Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.simulated.long_ring import LongRings
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
+from minga.measure.traffic import Traffic
 
 CARRIER = Carrier(send_seconds=2e-5, receive_seconds=3e-5, send_seconds_per_byte=1e-9, wake_seconds=1e-5)
 UNEVEN = tuple(Cable(up=1e6 * (1 + rank % 3), down=1e6 * (2 + rank % 2), delay=1e-3 * (rank % 4)) for rank in range(17))
@@ -91,7 +92,7 @@ def test_its_work_is_that_of_its_messages(monkeypatch: pytest.MonkeyPatch) -> No
     ("wires", "hosts"),
     [
         (Wires(cables=(Cable(),) * 16, sites=(0,) * 8 + (1,) * 8), range(16)),
-        (Wires(cables=(Cable(),) * 16, changes=(Change(time=1.0, up=1e6),)), range(16)),
+        (Wires(cables=(Cable(),) * 16, changes=(ScheduledChange(time=1.0, up=1e6),)), range(16)),
         (Wires(cables=(Cable(),) * 16), [rank // 2 for rank in range(32)]),
     ],
     ids=["a way that sites share", "cables that change", "ranks that share a host"],

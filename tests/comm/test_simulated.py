@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minga.comm.collectives import COLLECTIVES, barrier
-from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.simulated import Cable, Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.transport import Transport
 from minga.errors import Deadlock, PeerLost
 from minga.runs.network import Link, LinkOverride, Network
@@ -214,7 +214,9 @@ def test_who_waits_to_send_to_a_lost_rank_is_told() -> None:
             return str(error)
         return "sent"
 
-    wires = wires_of(Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100), (Change(time=0.05, host=1, lost=True),))
+    wires = wires_of(
+        Network(delay="100ms"), 2, Carrier(rendezvous_bytes=100), (ScheduledChange(time=0.05, host=1, lost=True),)
+    )
     assert "rank 1 is gone" in run_simulated(2, body, wires)[0]
 
 
@@ -277,7 +279,11 @@ def test_a_deadlock_names_who_waits_for_whom() -> None:
 
 
 def test_a_cable_that_changes_is_followed() -> None:
-    changes = (Change(time=0.5, host=0, up=5e5), Change(time=1.0, host=0, up=0.0), Change(time=2.0, host=0, up=1e6))
+    changes = (
+        ScheduledChange(time=0.5, host=0, up=5e5),
+        ScheduledChange(time=1.0, host=0, up=0.0),
+        ScheduledChange(time=2.0, host=0, up=1e6),
+    )
     wires = wires_of(Network(bandwidth="8mbit"), 2, changes=changes)
     # Half at full speed, a quarter at half of it, a second of nothing, the last quarter at full speed again.
     assert seconds_of(2, one_message(1_000_000), wires)[0] == pytest.approx(2.25)
@@ -285,7 +291,7 @@ def test_a_cable_that_changes_is_followed() -> None:
 
 def test_a_cable_that_changes_leaves_the_way_between_sites_as_it_was() -> None:
     network = Network(delay="10ms", sites=(1, 1), between=Link(delay="100ms"))  # type: ignore[arg-type]
-    wires = wires_of(network, 2, Carrier(), (Change(time=0.0, host=0, delay=0.05),))
+    wires = wires_of(network, 2, Carrier(), (ScheduledChange(time=0.0, host=0, delay=0.05),))
 
     def body(comm: Transport) -> None:
         comm.sleep(1.0)
@@ -295,7 +301,7 @@ def test_a_cable_that_changes_leaves_the_way_between_sites_as_it_was() -> None:
 
 
 def test_a_host_that_is_lost_is_missed_by_who_waits_for_it() -> None:
-    wires = wires_of(Network(bandwidth="8mbit"), 2, changes=(Change(time=0.5, host=1, lost=True),))
+    wires = wires_of(Network(bandwidth="8mbit"), 2, changes=(ScheduledChange(time=0.5, host=1, lost=True),))
 
     def body(comm: Transport) -> str:
         if comm.rank == 1:
@@ -310,7 +316,7 @@ def test_a_host_that_is_lost_is_missed_by_who_waits_for_it() -> None:
 
 
 def test_a_slower_host_computes_for_longer() -> None:
-    world = SimulatedWorld(wires_of(None, 1, changes=(Change(time=1.0, speed=0.5),)), [0])
+    world = SimulatedWorld(wires_of(None, 1, changes=(ScheduledChange(time=1.0, speed=0.5),)), [0])
 
     def body(rank: int) -> float:
         world.work(1.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minga.comm.simulated import Cable, Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.comm.simulated import Cable, Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.transport import Transport
 from minga.runs.network import Link, Network
 from minga.simulate.wiring import wires_of
@@ -71,20 +71,20 @@ def test_hosts_in_another_order_stay_at_their_sites() -> None:
 @pytest.mark.parametrize(
     ("change", "seconds"),
     [
-        (Change(time=0.5, host=1, down=5e5), 1.5),
-        (Change(time=0.5, up=5e5), 1.5),
-        (Change(time=0.5, host=0, down=5e5), 1.0),
-        (Change(time=0.5, host=1, up=5e5), 1.0),
+        (ScheduledChange(time=0.5, host=1, down=5e5), 1.5),
+        (ScheduledChange(time=0.5, up=5e5), 1.5),
+        (ScheduledChange(time=0.5, host=0, down=5e5), 1.0),
+        (ScheduledChange(time=0.5, host=1, up=5e5), 1.0),
     ],
     ids=["the receiver's", "everybody's", "the sender's other way", "the receiver's other way"],
 )
-def test_a_change_is_of_a_host_and_of_a_direction(change: Change, seconds: float) -> None:
+def test_a_change_is_of_a_host_and_of_a_direction(change: ScheduledChange, seconds: float) -> None:
     wires = wires_of(Network(bandwidth="8mbit"), 3, OPEN, (change,))
     assert seconds_of(3, swap({0: 1}, 1_000_000), wires)[1] == pytest.approx(seconds)
 
 
 def test_a_change_without_a_host_is_for_all_of_them() -> None:
-    wires = wires_of(Network(bandwidth="8mbit"), 4, OPEN, (Change(time=0.5, up=5e5, delay=0.1, speed=0.5),))
+    wires = wires_of(Network(bandwidth="8mbit"), 4, OPEN, (ScheduledChange(time=0.5, up=5e5, delay=0.1, speed=0.5),))
     assert seconds_of(4, swap({0: 1, 2: 3}, 1_000_000), wires) == pytest.approx([1.5, 1.6, 1.5, 1.6])
     world = SimulatedWorld(wires, range(4))
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from minga.comm.threads import run_threads
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
+from minga.measure.traffic import Traffic
 from minga.testing import TransportConformance, run_gloo_threads, run_tcp_threads
 
 

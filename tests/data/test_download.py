@@ -13,7 +13,7 @@ import pytest
 from file_server import Behaviour, Server, serving
 
 from minga.data.fetching.download import Patience, download
-from minga.data.progress import Progress
+from minga.data.progress import ProgressDisplay
 from minga.errors import DataError, DownloadFailed
 
 CONTENT = random.Random(0).randbytes(300_000)
@@ -152,7 +152,7 @@ def test_only_the_web_is_read(tmp_path: Path) -> None:
         download("file:///etc/passwd", tmp_path / "file", check=whole)
 
 
-class Counting(Progress):
+class Counting(ProgressDisplay):
     def __init__(self) -> None:
         self.totals: list[int | None] = []
         self.done = 0

@@ -148,7 +148,7 @@ def test_an_archive_stays_until_its_checksums_are_written_down(
 ) -> None:
     dataset = pictures_set(server)
     with monkeypatch.context() as broken:
-        broken.setattr(fetch_module, "note_down", lambda *_, **__: 1 / 0)
+        broken.setattr(fetch_module, "record", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetch(dataset, tmp_path)
     asked = len(server.behaviour.asked)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from minga.data.prepared import manifest as manifest_module
-from minga.data.prepared.manifest import Manifest, verify_prepared
+from minga.data import checksums
+from minga.data.formats import origin_of_path
+from minga.data.prepared.manifest import PreparedManifest, verify_prepared
 from minga.data.preparing.folder import check_free
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_path
 from minga.errors import DataError
 
 
@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def make(table: Path, out: Path, *, seed: int = 0, replace: bool = False) -> Manifest:
+def make(table: Path, out: Path, *, seed: int = 0, replace: bool = False) -> PreparedManifest:
     return prepare(origin_of_path(table), out, Recipe(seed=seed), replace=replace)
 
 
@@ -68,10 +68,10 @@ def test_the_only_copy_of_one_who_was_killed_comes_back(table: Path, tmp_path: P
     (tmp_path / "out").rename(tmp_path / ".minga-preparing-out-abcdefgh-before")
     with pytest.raises(DataError, match="exists already; give --replace"):
         make(table, tmp_path / "out", seed=1)
-    assert Manifest.load(tmp_path / "out") == made
+    assert PreparedManifest.load(tmp_path / "out") == made
     make(table, tmp_path / "out", seed=1, replace=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "x.csv"]
-    assert Manifest.load(tmp_path / "out").recipe["seed"] == 1
+    assert PreparedManifest.load(tmp_path / "out").recipe["seed"] == 1
 
 
 def test_what_another_has_moved_away_just_now_stays_there(table: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_was_there_stays_when_the_new_one_cannot_take_its_place(
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(DataError, match="nothing was changed"):
         make(table, out, seed=1, replace=True)
-    assert Manifest.load(out) == made and sorted(path.name for path in tmp_path.iterdir()) == ["out", "x.csv"]
+    assert PreparedManifest.load(out) == made and sorted(path.name for path in tmp_path.iterdir()) == ["out", "x.csv"]
 
 
 def test_a_shard_that_cannot_be_read_is_a_finding(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +107,6 @@ def test_a_shard_that_cannot_be_read_is_a_finding(table: Path, tmp_path: Path, m
         raise OSError(5, "Input/output error")
 
     make(table, tmp_path / "out")
-    monkeypatch.setattr(manifest_module, "digest_of", refuse)
+    monkeypatch.setattr(checksums, "digest_of", refuse)
     found = {each.name: each.problem for each in verify_prepared(tmp_path / "out") if each.wrong}
     assert found["train-00000.safetensors"] == "it can't be read: Input/output error"

@@ -17,15 +17,15 @@ from torch.utils.data import DataLoader
 
 from minga.data.batches import batches_in_order, fetch
 from minga.data.fingerprint import fingerprint
+from minga.data.formats import origin_of_path
 from minga.data.order import Blocks
 from minga.data.prepared import maps as maps_module
 from minga.data.prepared.dataset import PreparedDataset
-from minga.data.prepared.manifest import Manifest
+from minga.data.prepared.manifest import PreparedManifest
 from minga.data.prepared.shard_file import Field, ShardLayout
 from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_path
 from minga.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")
@@ -152,7 +152,7 @@ def test_what_is_damaged_is_told_at_the_door(numbers: Path, tmp_path: Path) -> N
         PreparedDataset(numbers, "tain")
     copied = tmp_path / "copy"
     subprocess.run(["cp", "-r", numbers, copied], check=True)
-    shard = copied / Manifest.load(copied).parts["train"].shards[0].file
+    shard = copied / PreparedManifest.load(copied).parts["train"].shards[0].file
     content = shard.read_bytes()
     shard.write_bytes(content[:-1])
     with pytest.raises(DataError, match="missing or cut; see minga data verify"):
@@ -203,7 +203,7 @@ def test_pages_are_let_go(tmp_path: Path) -> None:
 
 def large_set(folder: Path, *, samples: int, sample_bytes: int) -> None:
     """A prepared set of random bytes, made without a reader."""
-    from minga.data.prepared.manifest import Part, Shard
+    from minga.data.prepared.manifest import PreparedPart, ShardFile
 
     folder.mkdir()
     fields = {"inputs": Field("uint8", (sample_bytes,)), "targets": Field("int64", ())}
@@ -212,9 +212,11 @@ def large_set(folder: Path, *, samples: int, sample_bytes: int) -> None:
         file.write(layout.header)
         file.write(os.urandom(1 << 16))
         file.truncate(layout.size)
-    shard = Shard(file="train-00000.safetensors", samples=samples, bytes=layout.size, sha256="")
-    part = Part(samples=samples, classes={}, shards=(shard,))
-    (folder / "manifest.json").write_text(Manifest(name="large", fields=fields, parts={"train": part}).to_json())
+    shard = ShardFile(file="train-00000.safetensors", samples=samples, bytes=layout.size, sha256="")
+    part = PreparedPart(samples=samples, classes={}, shards=(shard,))
+    (folder / "manifest.json").write_text(
+        PreparedManifest(name="large", fields=fields, parts={"train": part}).to_json()
+    )
 
 
 def test_small_sets_are_shuffled_as_a_whole_and_large_ones_in_blocks(

@@ -9,10 +9,11 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
+from drills.event_log import Logged
 from drills.fault import Harm
 from drills.job import Job
+from minga.measure.events import RankRecovered, Started
 
 __all__ = ["churn", "join"]
 
@@ -22,10 +23,10 @@ def join(job: Job, dice: random.Random) -> None:
     job.until_step(30)
     before = job.setting.nodes
     job.join_another()
-    joined = job.until_event("recovered", lambda event: event["ranks"] == before + 1)
+    joined = job.until_event(RankRecovered, lambda logged: logged.event.ranks == before + 1).event
     job.harm()
     # Others go on while it starts; what they notice is the pause in which all come together.
-    job.harmed = joined["time"] - joined["seconds"]
+    job.harmed = joined.time - joined.seconds
 
 
 def churn(minutes: float, interval_seconds: float) -> Harm:
@@ -47,10 +48,10 @@ def churn(minutes: float, interval_seconds: float) -> Harm:
                 os.kill(alive.pop(who), signal.SIGKILL)
             job.victims.add(who)
             job.pass_seconds(interval_seconds / 6)
-            known = {event["who"] for event in job.log.of("started")}
+            known = {logged.who for logged in job.log.of(Started)}
             job.join_another()
-            come = job.until_event("started", _from_another(known))
-            alive[come["who"]] = come["pid"]
+            come = job.until_event(Started, _from_another(known))
+            alive[come.who] = come.event.pid
             job.pass_seconds(max(0.0, began + number * interval_seconds - time.perf_counter()))
             if time.perf_counter() - began >= 60 * minutes:
                 break
@@ -62,8 +63,8 @@ def churn(minutes: float, interval_seconds: float) -> Harm:
     return harm
 
 
-def _from_another(known: set[str]) -> Callable[[dict[str, Any]], bool]:
-    return lambda event: event["who"] not in known
+def _from_another(known: set[str]) -> Callable[[Logged[Started]], bool]:
+    return lambda logged: logged.who not in known
 
 
 def _rate(job: Job, begin: float, end: float) -> float:

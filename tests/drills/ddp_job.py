@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from drills.paced import workload
 from minga.data.batches import batches_in_order, fetch, length
 from minga.data.order import Order
+from minga.measure.events import Evaluated, Event, Resumed, Stepped
 
 __all__ = ["main"]
 
@@ -36,8 +37,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     with (out / f"rank-{rank}.jsonl").open("a", encoding="utf-8", buffering=1) as events:
 
-        def tell(kind: str, **fields: Any) -> None:
-            print(json.dumps({"event": kind, "time": time.perf_counter(), **fields}), file=events)
+        def emit(event: Event) -> None:
+            print(event.to_json(), file=events)
 
         job = workload()
         torch.manual_seed(asked["seed"])
@@ -46,7 +47,8 @@ def main() -> None:
         rates = [group["lr"] for group in optimizer.param_groups]
         order = Order(length(job.train), asked["seed"])
         done = _restore(out, model, optimizer, order, asked["total_batch"])
-        tell("started", pid=os.getpid(), step=done)
+        place: dict[str, Any] = {"rank": rank, "ranks": size, "pid": os.getpid()}
+        emit(Resumed(time=time.perf_counter(), step=done, checkpoint="checkpoint.safetensors", **place))
         while done < steps:
             share = order.take(rank, size, 0, asked["total_batch"])
             batch = fetch(job.train, share.indices, CPU)
@@ -58,10 +60,24 @@ def main() -> None:
             (job.loss(outputs, targets) * share.weight).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             done += 1
-            tell("step", step=done)
+            counts = {"samples": len(share.indices), "bytes_sent": 0, "messages_sent": 0}
+            emit(
+                Stepped(
+                    time=time.perf_counter(),
+                    step=done,
+                    progress=done / steps,
+                    epoch=order.progress,
+                    loss=None,
+                    seconds={},
+                    **counts,
+                )
+            )
             if done % every == 0 and rank == 0:
                 _save(out, model, optimizer, done)
-        tell("evaluated", step=done, metrics={"accuracy": _accuracy(job, model, rank, size)})
+        began = time.perf_counter()
+        metrics = {"accuracy": _accuracy(job, model, rank, size)}
+        now = time.perf_counter()
+        emit(Evaluated(time=now, step=done, epoch=order.progress, metrics=metrics, seconds=now - began))
         dist.barrier()
         dist.destroy_process_group()
 

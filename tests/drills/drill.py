@@ -20,6 +20,7 @@ from drills.outcome import Outcome, measure
 from drills.torchrun import torchrun_after_a_kill
 from minga.errors import LabError, MingaError
 from minga.lab.rights import check_rights
+from minga.measure.events import Evaluated
 
 __all__ = ["Drill"]
 
@@ -82,8 +83,8 @@ class Drill:
                 code = job.finish()
                 if code:
                     raise Hang(f"even undisturbed it ended with exit code {code}: {job.last_words()}")
-                evaluated = job.log.of("evaluated")
-                self._accuracies[plain] = float(evaluated[-1]["metrics"]["accuracy"])
+                evaluated = job.log.of(Evaluated)
+                self._accuracies[plain] = evaluated[-1].event.metrics["accuracy"]
         return self._accuracies[plain]
 
     def torchrun(self, trial: int = 0) -> Outcome:

@@ -2,32 +2,41 @@
 
 log = EventLog(run / "events"); log.read()
 log.steps["rank-0"]              # [(time, step), ...]
-log.of("recovered")              # with the file's name as "who"
+log.of(RankRecovered)            # each with the name of its file as `who`
 """
 
 from __future__ import annotations
 
-import json
-import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-__all__ = ["EventLog"]
+from minga.measure.event_reader import EventReader
+from minga.measure.events import Event, Powered, Sampled, Stepped
 
-_UNUSED = ("sample", "power")
+__all__ = ["EventLog", "Logged"]
+
+AnyEvent = TypeVar("AnyEvent", bound=Event, covariant=True)
+
+
+@dataclass(frozen=True)
+class Logged(Generic[AnyEvent]):
+    """An event, and the name of the file that it stands in."""
+
+    who: str
+    event: AnyEvent
 
 
 class EventLog:
-    """What all ranks of one or several directories of a run have told so far."""
+    """What all ranks of one or several directories of a run have written so far."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = dict.fromkeys(folders, "")
-        self._read_so_far: dict[Path, tuple[int, int]] = {}
-        """The file itself (its inode), and how much of it."""
+        self._readers: dict[Path, EventReader] = {}
         self.steps: dict[str, list[tuple[float, int]]] = {}
         """By the name of the rank's file: when, and which."""
-        self.events: list[dict[str, Any]] = []
-        """All others, with the file's name as `who`."""
+        self.events: list[Logged[Event]] = []
+        """All others, without samples."""
 
     def add(self, folder: Path, prefix: str = "") -> None:
         """Also look at another directory: of a node that has joined, whose name begins with `prefix`."""
@@ -45,29 +54,23 @@ class EventLog:
                 self._read(path, who)
 
     def _read(self, path: Path, who: str) -> None:
-        with path.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            known, offset = self._read_so_far.get(path, (inode, 0))
-            if known != inode:  # a run that goes on has put another file in its place, without what it forgets
-                offset = 0
-                self.steps.pop(who, None)
-                self.events = [event for event in self.events if event["who"] != who]
-            file.seek(offset)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._read_so_far[path] = (inode, offset + len(whole))
-        for line in whole.splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:  # cut short by a kill
-                continue
-            if event["event"] == "step":
-                self.steps.setdefault(who, []).append((event["time"], event["step"]))
-            elif event["event"] not in _UNUSED:
-                self.events.append({**event, "who": who})
+        reader = self._readers.setdefault(path, EventReader(path))
+        events = list(reader.read())
+        if reader.replaced:  # a run that goes on has put another file in its place, without what it forgets
+            self.steps.pop(who, None)
+            self.events = [logged for logged in self.events if logged.who != who]
+        for event in events:
+            if isinstance(event, Stepped):
+                self.steps.setdefault(who, []).append((event.time, event.step))
+            elif not isinstance(event, Sampled | Powered):
+                self.events.append(Logged(who, event))
 
-    def of(self, kind: str, who: str | None = None) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind and who in (None, event["who"])]
+    def of(self, kind: type[AnyEvent], who: str | None = None) -> list[Logged[AnyEvent]]:
+        return [
+            Logged(logged.who, logged.event)
+            for logged in self.events
+            if isinstance(logged.event, kind) and who in (None, logged.who)
+        ]
 
     @property
     def last_step(self) -> int:

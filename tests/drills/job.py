@@ -26,8 +26,9 @@ from typing import IO, Any, Self
 import psutil  # type: ignore[import-untyped]
 
 from drills import paced, unacknowledged
-from drills.event_log import EventLog
+from drills.event_log import AnyEvent, EventLog, Logged
 from minga.errors import MingaError
+from minga.measure.events import Resumed, Started
 
 __all__ = ["Hang", "Job", "Setting", "Spoiled"]
 
@@ -170,13 +171,15 @@ class Job:
         assert self.run
         self.until(there, f"step {step}")
 
-    def until_event(self, kind: str, fits: Callable[[dict[str, Any]], bool] = lambda event: True) -> dict[str, Any]:
-        def find() -> dict[str, Any] | None:
+    def until_event(
+        self, kind: type[AnyEvent], fits: Callable[[Logged[AnyEvent]], bool] = lambda logged: True
+    ) -> Logged[AnyEvent]:
+        def find() -> Logged[AnyEvent] | None:
             self.log.read()
-            return next((event for event in self.log.of(kind) if fits(event)), None)
+            return next((logged for logged in self.log.of(kind) if fits(logged)), None)
 
         assert self.run
-        found: dict[str, Any] = self.until(find, f"an event {kind!r}")
+        found: Logged[AnyEvent] = self.until(find, f"an event {kind.event!r}")
         return found
 
     def pass_seconds(self, seconds: float) -> None:
@@ -206,9 +209,10 @@ class Job:
 
     def pid(self, who: str) -> int:
         """The process of a rank, by the name of its event file."""
-        self.until_event("started", lambda event: bool(event["who"] == who))
-        began = [*self.log.of("started", who), *self.log.of("resumed", who)]
-        return int(max(began, key=lambda event: float(event["time"]))["pid"])
+        self.until_event(Started, lambda logged: logged.who == who)
+        began: list[Started | Resumed] = [logged.event for logged in self.log.of(Started, who)]
+        began += [logged.event for logged in self.log.of(Resumed, who)]
+        return max(began, key=lambda event: event.time).pid
 
     def coordinator(self) -> int:
         """The process that has the lock on the roster's file."""

@@ -10,6 +10,7 @@ from drills.fault import Harm
 from drills.job import Job
 from minga.lab import registry
 from minga.lab.laboratory import adjust_link, cut_hosts, mend_hosts
+from minga.measure.events import RankRecovered
 from minga.runs.network import LinkOverride
 
 __all__ = ["cut", "slow_down"]
@@ -51,8 +52,8 @@ def cut(hosts: Sequence[str], seconds: float | None, *, loud: bool = False) -> H
 def _all_train(job: Job, ranks: int) -> bool:
     """Whether somebody who was not cut off trains with everybody, after the links were mended."""
     job.log.read()
-    changes = [event for event in job.log.of("recovered") if event["who"] not in job.victims]
-    together = not changes or changes[-1]["ranks"] == ranks
+    changes = [logged.event for logged in job.log.of(RankRecovered) if logged.who not in job.victims]
+    together = not changes or changes[-1].ranks == ranks
     stepping = all(
         job.log.steps.get(who, [(0.0, 0)])[-1][0] > job.mended for who in (f"rank-{rank}" for rank in range(ranks))
     )

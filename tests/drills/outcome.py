@@ -13,6 +13,7 @@ from typing import Any
 
 from drills.event_log import EventLog
 from drills.job import TOTAL_BATCH, Job
+from minga.measure.events import Evaluated, Finished, RankRecovered
 
 __all__ = ["Outcome", "longest_pause", "lost_steps", "measure"]
 
@@ -54,9 +55,9 @@ class Outcome:
 def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | None) -> dict[str, Any]:
     """The fields of an `Outcome`; what the fault's own script has noted stands above it."""
     log = job.log
-    ends = log.of("finished")
-    digests = {end["digest"] for end in ends if end["who"] in log.steps}  # servers have a part each
-    evaluated = sorted(log.of("evaluated"), key=lambda event: float(event["time"]))
+    ends = log.of(Finished)
+    digests = {end.event.digest for end in ends if end.who in log.steps}  # servers have a part each
+    evaluated = sorted((logged.event for logged in log.of(Evaluated)), key=lambda event: event.time)
     found: dict[str, Any] = {
         "fault": fault,
         "trial": trial,
@@ -64,7 +65,7 @@ def measure(job: Job, fault: str, trial: int, code: int, undisturbed: float | No
         "problem": "" if code == 0 else f"exit code {code}: {job.last_words()}",
         "lost_steps": lost_steps(log, job.harmed, job.victims),
         "recovery_seconds": longest_pause(log, job.harmed, job.victims),
-        "accuracy": evaluated[-1]["metrics"]["accuracy"] if evaluated else None,
+        "accuracy": evaluated[-1].metrics["accuracy"] if evaluated else None,
         "undisturbed": undisturbed,
         "identical": len(digests) == 1 if digests else None,
         "finished": len(ends),
@@ -89,14 +90,14 @@ def longest_pause(log: EventLog, since: float, victims: set[str]) -> float | Non
 
 def lost_steps(log: EventLog, since: float, victims: set[str]) -> float:
     """Of all changes after the harm, the one that cost most: steps that were done before it, and samples still owed."""
-    changes: dict[int, list[dict[str, Any]]] = {}
-    for event in log.of("recovered"):
-        if event["time"] > since:
-            changes.setdefault(event["generation"], []).append(event)
+    changes: dict[int, list[RankRecovered]] = {}
+    for logged in log.of(RankRecovered):
+        if logged.event.time > since:
+            changes.setdefault(logged.event.generation, []).append(logged.event)
     lost = [0.0]
     for events in changes.values():
-        first = min(event["time"] for event in events)
+        first = min(event.time for event in events)
         done = [step for who, steps in log.steps.items() if who not in victims for time, step in steps if time < first]
-        again = max(0, max(done, default=0) - events[0]["step"])
-        lost.append(again + max(event["owed"] for event in events) / TOTAL_BATCH)
+        again = max(0, max(done, default=0) - events[0].step)
+        lost.append(again + max(event.owed for event in events) / TOTAL_BATCH)
     return max(lost)

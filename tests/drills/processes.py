@@ -12,6 +12,7 @@ from pathlib import Path
 from drills.event_log import EventLog
 from drills.fault import Harm
 from drills.job import Job, Spoiled
+from minga.measure.events import CheckpointWritten, RankRecovered, Resumed
 
 __all__ = [
     "kill_coordinator",
@@ -53,7 +54,7 @@ def kill_server(rank: int) -> Harm:
         _somewhere(job, dice)
         job.kill(pid)
         job.harm(who)
-        job.until_event("recovered", lambda event: bool(event["time"] > job.harmed))
+        job.until_event(RankRecovered, lambda logged: logged.event.time > job.harmed)
 
     return harm
 
@@ -107,14 +108,14 @@ def stop_for_a_while(rank: int, seconds: float | None) -> Harm:
         finally:
             job.kill(pid, signal.SIGCONT)
         job.mended = time.perf_counter()
-        job.until_event("recovered", lambda event: event["who"] == who and event["time"] > job.mended)
+        job.until_event(RankRecovered, lambda logged: logged.who == who and logged.event.time > job.mended)
 
     return harm
 
 
 def kill_everything_and_go_on(job: Job, dice: random.Random) -> None:
     """The launcher, the coordinator, all ranks: as if the machine had lost power. Then `--resume`."""
-    job.until_event("checkpoint")
+    job.until_event(CheckpointWritten)
     job.pass_seconds(dice.uniform(0.5, 3))
     ranks = [job.pid(f"rank-{rank}") for rank in range(job.setting.nodes)]
     for pid in [job.main.pid, job.coordinator(), *ranks]:
@@ -141,11 +142,11 @@ def _resume(job: Job) -> None:
     before = EventLog(job.run / "events")
     before.read()
     job.go_on()
-    resumed = job.until_event("resumed", lambda event: event["time"] > job.harmed)
-    job.until_step(int(resumed["step"]) + 1)
-    since = float(resumed["time"])
+    resumed = job.until_event(Resumed, lambda logged: logged.event.time > job.harmed).event
+    job.until_step(resumed.step + 1)
+    since = resumed.time
     first = min(time for steps in job.log.steps.values() for time, _ in steps if time > since)
-    job.notes |= {"lost_steps": float(before.last_step - resumed["step"]), "recovery_seconds": first - job.harmed}
+    job.notes |= {"lost_steps": float(before.last_step - resumed.step), "recovery_seconds": first - job.harmed}
 
 
 def out_of_memory(rank: int) -> Harm:

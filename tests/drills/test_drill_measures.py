@@ -14,27 +14,30 @@ from drills.figure import draw
 from drills.outcome import Outcome, longest_pause, lost_steps
 from drills.promises import Promise
 from drills.table import COLUMNS, as_document, as_markdown, rows_of
+from minga.measure.events import Event, RankRecovered, Stepped
 
 
-def write(folder: Path, who: str, *events: dict[str, Any]) -> None:
+def write(folder: Path, who: str, *events: Event) -> None:
     folder.mkdir(exist_ok=True)
     with (folder / f"{who}.jsonl").open("a") as file:
-        file.writelines(json.dumps(event) + "\n" for event in events)
+        file.writelines(event.to_json() + "\n" for event in events)
 
 
-def step(time: float, number: int) -> dict[str, Any]:
-    return {"event": "step", "time": time, "step": number}
+def step(time: float, number: int) -> Stepped:
+    counts = {"samples": 32, "bytes_sent": 0, "messages_sent": 0}
+    return Stepped(time=time, step=number, progress=0.5, epoch=1.0, loss=None, seconds={}, **counts)
 
 
-def regrouped(time: float, number: int, generation: int = 2, owed: int = 0) -> dict[str, Any]:
-    return {"event": "recovered", "time": time, "step": number, "generation": generation, "owed": owed, "ranks": 2}
+def recovered(time: float, number: int, generation: int = 2, owed: int = 0) -> RankRecovered:
+    place: dict[str, Any] = {"rank": 0, "ranks": 2, "generation": generation, "members": ["node-0", "node-1"]}
+    return RankRecovered(time=time, step=number, owed=owed, seconds=0.1, reason="one is gone", **place)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> EventLog:
     """Harm at 10.0 to rank 2; the others go on 1.5 and 1.4 s later, and one step was for nothing."""
-    write(tmp_path, "rank-0", step(9.9, 4), step(10.1, 5), regrouped(11.0, 4), step(11.6, 5), step(11.7, 6))
-    write(tmp_path, "rank-1", step(9.9, 4), regrouped(11.1, 4, owed=32), step(11.4, 5), step(11.7, 6))
+    write(tmp_path, "rank-0", step(9.9, 4), step(10.1, 5), recovered(11.0, 4), step(11.6, 5), step(11.7, 6))
+    write(tmp_path, "rank-1", step(9.9, 4), recovered(11.1, 4, owed=32), step(11.4, 5), step(11.7, 6))
     write(tmp_path, "rank-2", step(9.9, 4), step(30.0, 5))
     found = EventLog(tmp_path)
     found.read()
@@ -62,37 +65,38 @@ def test_lost_is_what_was_done_before_and_is_done_again_and_what_is_owed(log: Ev
 
 def test_lines_that_are_still_being_written_are_read_later(tmp_path: Path) -> None:
     found = EventLog(tmp_path)
+    line = step(1.0, 7).to_json() + "\n"
     with (tmp_path / "rank-0.jsonl").open("w") as file:
-        file.write('{"event": "step", "time": 1, ')
+        file.write(line[:30])
         file.flush()
         found.read()
         assert found.last_step == 0
-        file.write('"step": 7}\n')
+        file.write(line[30:])
         file.flush()
         found.read()
     assert found.last_step == 7
 
 
 def test_a_file_that_was_replaced_is_read_anew_and_broken_lines_are_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, "rank-0", step(1.0, 1), step(2.0, 2), regrouped(2.5, 2))
+    write(tmp_path, "rank-0", step(1.0, 1), step(2.0, 2), recovered(2.5, 2))
     found = EventLog(tmp_path)
     found.read()
-    (tmp_path / "new").write_text(json.dumps(step(1.0, 1)) + "\n{cut short\n" + json.dumps(step(3.0, 2)) + "\n")
+    (tmp_path / "new").write_text(f"{step(1.0, 1).to_json()}\n{{cut short\n{step(3.0, 2).to_json()}\n")
     (tmp_path / "new").replace(tmp_path / "rank-0.jsonl")
     found.read()
     assert found.steps["rank-0"] == [(1.0, 1), (3.0, 2)]
-    assert found.of("recovered") == []
+    assert found.of(RankRecovered) == []
 
 
 def test_what_a_node_that_joined_has_handed_over_does_not_count_twice(tmp_path: Path) -> None:
     write(tmp_path / "run", "rank-0", step(1.0, 1))
-    write(tmp_path / "joined", "rank-4", step(1.0, 1), regrouped(2.0, 1))
+    write(tmp_path / "joined", "rank-4", step(1.0, 1), recovered(2.0, 1))
     found = EventLog(tmp_path / "run")
     found.add(tmp_path / "joined", "joined-1/")
-    write(tmp_path / "run", "rank-4", step(1.0, 1), regrouped(2.0, 1))
+    write(tmp_path / "run", "rank-4", step(1.0, 1), recovered(2.0, 1))
     found.read()
     assert set(found.steps) == {"rank-0", "joined-1/rank-4"}
-    assert len(found.of("recovered")) == 1
+    assert len(found.of(RankRecovered)) == 1
 
 
 GOOD = {

@@ -17,6 +17,7 @@ from drills import ddp_job, paced
 from drills.event_log import EventLog
 from drills.job import PAUSE_SECONDS, TOTAL_BATCH, Hang, Setting
 from drills.outcome import longest_pause
+from minga.measure.events import Evaluated, Resumed
 
 __all__ = ["CHECKPOINT_EVERY", "torchrun_after_a_kill"]
 
@@ -67,22 +68,22 @@ def _harm(process: subprocess.Popen[bytes], log: EventLog, dice: random.Random, 
         _check(process, deadline)
         log.read()
     victim = f"rank-{dice.randrange(4)}"
-    os.kill(int(log.of("started", victim)[0]["pid"]), signal.SIGKILL)
+    os.kill(log.of(Resumed, victim)[0].event.pid, signal.SIGKILL)
     harmed = time.perf_counter()
     while process.poll() is None:
         if time.monotonic() > deadline:
             raise Hang("torchrun did not come to its end")
         time.sleep(0.05)
     log.read()
-    again = [event for event in log.of("started") if event["time"] > harmed]
+    again = [logged.event for logged in log.of(Resumed) if logged.event.time > harmed]
     done = max(step for steps in log.steps.values() for when, step in steps if when <= harmed)
-    evaluated = log.of("evaluated")
+    evaluated = [logged.event for logged in log.of(Evaluated)]
     return {
         "survived": process.returncode == 0 and bool(evaluated),
         "problem": "" if process.returncode == 0 else f"exit code {process.returncode}",
-        "lost_steps": float(done - again[0]["step"]) if again else None,
+        "lost_steps": float(done - again[0].step) if again else None,
         "recovery_seconds": longest_pause(log, harmed, set()),
-        "accuracy": evaluated[-1]["metrics"]["accuracy"] if evaluated else None,
+        "accuracy": evaluated[-1].metrics["accuracy"] if evaluated else None,
         "identical": None,
         "finished": len(evaluated),
     }

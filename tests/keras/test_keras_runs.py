@@ -16,7 +16,8 @@ import keras
 import minga.keras
 from keras_problems import normalised
 from minga.errors import ConfigError
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
+from minga.measure.events import Stepped
 from minga.runs.directory import event_file, save_model
 from minga.runs.workload import load_workload
 
@@ -37,8 +38,8 @@ def test_the_example_trains_on_two_nodes_and_loads_back_in_keras(
 ) -> None:
     monkeypatch.setenv("MINGA_DATA", str(tmp_path / "nothing"))
     result = minga_train(f"{EXAMPLE}:workload", "--nodes", "2", "--strategy", strategy, cwd=tmp_path)
-    steps = [event for event in read_events(event_file(Path(result["run"]), 1)) if event["event"] == "step"]
-    losses = [float(step["loss"]) for step in steps]
+    steps = [event for event in read_events(event_file(Path(result["run"]), 1)) if isinstance(event, Stepped)]
+    losses = [step.loss for step in steps if step.loss is not None]
     assert result["nodes"] == 2 and len(losses) == 60
     assert numpy.mean(losses[-15:]) < numpy.mean(losses[:15]) - 0.3  # in the last epoch against the first
     file = minga.keras.save(result["run"], tmp_path / "trained.keras")

@@ -9,7 +9,8 @@ import pytest
 
 from minga import Cluster, Experiment, Training, run
 from minga.engines.scripts import run_script
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Finished, Sampled
 from minga.runs.experiment import Measuring
 
 MEASURING = Measuring(interval_seconds=0.1, idle_watts=3.0, core_watts=7.0)
@@ -31,19 +32,19 @@ def test_each_process_is_sampled_once_while_it_trains_or_serves(tmp_path: Path) 
         assert [rank.rank for rank in summary.ranks if rank.cpu_seconds] == sampled
         for path, rank in zip(event_files(Path(summary.run)), summary.ranks, strict=True):
             events = list(read_events(path))
-            samples = [event for event in events if event["event"] == "sample"]
+            samples = [event for event in events if isinstance(event, Sampled)]
             if rank.rank not in sampled:
                 assert not samples
                 assert rank.joules is None
                 continue
-            kinds = [event["event"] for event in events]
+            kinds = [event.event for event in events]
             assert kinds.index("started") < kinds.index("sample")
             assert max(index for index, kind in enumerate(kinds) if kind == "sample") < kinds.index("finished")
-            finished = events[kinds.index("finished")]
-            covered = sum(sample["seconds"] for sample in samples)
-            assert covered == pytest.approx(finished["seconds"], abs=0.1)
+            finished = next(event for event in events if isinstance(event, Finished))
+            covered = sum(sample.seconds for sample in samples)
+            assert covered == pytest.approx(finished.seconds, abs=0.1)
             for first, second in itertools.pairwise(samples):
-                assert second["time"] - second["seconds"] >= first["time"] - 1e-6
+                assert second.time - second.seconds >= first.time - 1e-6
             assert rank.joules == pytest.approx(3 * covered + 7 * rank.cpu_seconds)
             assert rank.memory_bytes > 50_000_000
         assert summary.evaluate_seconds > 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minga.measure.machine import Examination, Finding, State, examine
+from minga.measure.machine import MachineExamination, MachineFinding, State, examine
 from minga.measure.machine import examination as looks
 from minga.measure.machine.energy import energy
 from minga.measure.machine.lab import control_groups, namespaces, traffic_shaping
@@ -54,16 +54,16 @@ def test_a_look_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 def test_only_what_is_needed_decides_about_a_local_run() -> None:
-    def finding(state: State, needed: bool) -> Finding:
+    def finding(state: State, needed: bool) -> MachineFinding:
         remedy = "" if state == "ok" else "do something"
-        return Finding(topic="t", name="n", state=state, found="f", remedy=remedy, needed=needed)
+        return MachineFinding(topic="t", name="n", state=state, found="f", remedy=remedy, needed=needed)
 
-    assert Examination(findings=(finding("ok", True), finding("missing", False))).local_run_works
-    assert not Examination(findings=(finding("ok", True), finding("unknown", True))).local_run_works
+    assert MachineExamination(findings=(finding("ok", True), finding("missing", False))).local_run_works
+    assert not MachineExamination(findings=(finding("ok", True), finding("unknown", True))).local_run_works
 
 
 def test_whatever_is_not_ok_has_a_remedy() -> None:
     with pytest.raises(AssertionError, match="remedy"):
-        Finding(topic="t", name="n", state="missing", found="f")
+        MachineFinding(topic="t", name="n", state="missing", found="f")
     with pytest.raises(AssertionError, match="remedy"):
-        Finding(topic="t", name="n", state="ok", found="f", remedy="do something")
+        MachineFinding(topic="t", name="n", state="ok", found="f", remedy="do something")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minga.measure.events import Event, Finished, Serving, Stepped, event_files, machine_event_file, read_events
+from minga.measure.event_reader import event_files, machine_event_file, read_events
+from minga.measure.events import Event, Finished, RankServing, Stepped
 from minga.measure.recorder import Recorder
 from minga.measure.spans import NO_SPANS, Spans
 
@@ -20,7 +21,7 @@ def test_events_of_many_threads_all_arrive_as_whole_lines(tmp_path: Path) -> Non
 
     def emit(sender: int) -> None:
         for number in range(2000):
-            recorder.emit(Serving(time=float(10_000 * sender + number)))
+            recorder.emit(RankServing(time=float(10_000 * sender + number)))
             if number % 3 == 0:
                 recorder.flush()
 
@@ -35,8 +36,8 @@ def test_events_of_many_threads_all_arrive_as_whole_lines(tmp_path: Path) -> Non
     finally:
         sys.setswitchinterval(patience)
     recorder.close()
-    recorder.emit(Serving(time=0.0))  # too late, and no error
-    times = [event["time"] for event in read_events(tmp_path / "events.jsonl")]
+    recorder.emit(RankServing(time=0.0))  # too late, and no error
+    times = [event.time for event in read_events(tmp_path / "events.jsonl")]
     assert sorted(times) == [10_000 * sender + number for sender in range(4) for number in range(2000)]
     for sender in range(4):
         own = [time for time in times if time // 10_000 == sender]
@@ -59,9 +60,9 @@ def test_what_is_no_json_is_an_error_once_and_later_events_are_written(tmp_path:
     recorder.emit(bad)
     with pytest.raises(TypeError):
         recorder.flush()
-    recorder.emit(Serving(time=2.0))
+    recorder.emit(RankServing(time=2.0))
     recorder.close()
-    assert [event["time"] for event in read_events(tmp_path / "events.jsonl")] == [2.0]
+    assert [event.time for event in read_events(tmp_path / "events.jsonl")] == [2.0]
 
 
 @pytest.mark.parametrize("loss", [None, 0.1 + 0.2, 1e-12, 3.0])
@@ -132,18 +133,18 @@ def test_a_full_disk_keeps_nobody_from_training_and_what_fits_later_is_whole(
 ) -> None:
     recorder = Recorder(small_disk / "events.jsonl")
     for number in range(100):
-        recorder.emit(Serving(time=float(number)))
+        recorder.emit(RankServing(time=float(number)))
     recorder.flush()
     filler = small_disk / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
     for number in range(100, 400):
-        recorder.emit(Serving(time=float(number)))
+        recorder.emit(RankServing(time=float(number)))
         recorder.flush()
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # once
     filler.unlink()
-    recorder.emit(Serving(time=400.0))
+    recorder.emit(RankServing(time=400.0))
     recorder.close()
     lines = (small_disk / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["time"] for line in lines] == [float(number) for number in range(401)]
@@ -155,7 +156,7 @@ def test_what_a_full_disk_does_not_take_does_not_fill_memory(small_disk: Path) -
         while True:
             file.write(b"x" * 4096)
     for number in range(60_000):
-        recorder.emit(Serving(time=float(number)))
+        recorder.emit(RankServing(time=float(number)))
     recorder.flush()
     assert len(recorder._unwritten) <= 1 << 20
     (small_disk / "filler").unlink()

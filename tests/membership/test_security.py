@@ -301,11 +301,11 @@ def listening(port: int) -> Iterator[str]:
 
 # Labels for people, and certificates, which have dates and are made by hand.
 DATED = {
-    "data/fetching/record.py",
+    "data/fetching/verify.py",
     "data/preparing/prepare.py",
     "membership/certificates.py",
-    "checkpoints/writer.py",
-    "run_directory.py",
+    "training/checkpoints/writer.py",
+    "runs/directory.py",
     "study/directory.py",
 }
 

@@ -21,7 +21,8 @@ from minga import Cluster, Experiment, Summary, Training, run
 from minga.engines.joining import Invitation, join_run
 from minga.errors import RankFailed, RunError
 from minga.launch.listening import Listening
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import RankRecovered, Stepped
 from minga.report.dataset.sources import find_runs
 from minga.runs.experiment import Checkpoints
 from several_machines import Part
@@ -158,7 +159,7 @@ class Running:
         if not self._runs.exists() or not any(self._runs.iterdir()):
             return []
         files = [path for path in event_files(self.directory) if rank is None or path.stem == f"rank-{rank}"]
-        return [event for path in files for event in read_events(path) if event["event"] == kind]
+        return [vars(event) for path in files for event in read_events(path) if event.event == kind]
 
     def wait_for(self, what: Callable[[], Any], seconds: float = 40.0) -> Any:
         deadline = time.monotonic() + seconds
@@ -212,10 +213,10 @@ def recovery_seconds(running: Running, killed: float) -> float:
     for path in event_files(running.directory):
         regrouped = None
         for event in read_events(path):
-            if event["event"] == "recovered" and event["time"] > killed:
+            if isinstance(event, RankRecovered) and event.time > killed:
                 regrouped = event
-            elif event["event"] == "step" and regrouped is not None:
-                found.append(event["time"] - killed)
+            elif isinstance(event, Stepped) and regrouped is not None:
+                found.append(event.time - killed)
                 break
     return max(found)
 

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Training, Workload, run
 from minga.base.config import FieldError
 from minga.codecs import PowerSGD, TopK
-from minga.comm.simulated import Carrier, Change
+from minga.comm.simulated import Carrier, ScheduledChange
 from minga.errors import ProtocolError
 from minga.model.memory import Memory
 from minga.plan.auto import Auto
@@ -66,7 +66,7 @@ def experiment_of(steps: int, nodes: int = 2) -> Experiment:
     )
 
 
-def simulated(profile: Profile, steps: int, network: Network, *changes: Change, nodes: int = 2) -> Simulation:
+def simulated(profile: Profile, steps: int, network: Network, *changes: ScheduledChange, nodes: int = 2) -> Simulation:
     wires = wires_of(network, nodes, Carrier(), changes)
     simulation = Simulation(experiment_of(steps, nodes), profile, wires, mode="sizes")
     simulation.ends = simulation.run()[0].step_ends  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def test_a_link_that_becomes_slow_is_followed(profile: Profile, nodes: int) -> N
     """And whoever had planned for the fast one and stayed with it would be several times as slow."""
     fast = Network(bandwidth="20gbit")
     moment = 15.0
-    fall = Change(time=moment, up=10 * MBIT, down=10 * MBIT)
+    fall = ScheduledChange(time=moment, up=10 * MBIT, down=10 * MBIT)
     fixed = dataclasses.replace(experiment_of(700, nodes), strategy="ring")
     ends = Simulation(fixed, profile, wires_of(fast, nodes, Carrier(), (fall,)), mode="sizes").run()[0].step_ends
     compute = profile.compute_of(10).seconds + profile.update_seconds

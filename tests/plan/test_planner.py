@@ -19,7 +19,7 @@ from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
 from minga.plan.planner import plan
 from minga.plan.pricing import price
 from minga.plan.ring_order import most_central_first, nearest_neighbours
-from minga.plan.trial_run import Reached, pilot_runs
+from minga.plan.trial_run import Reached, trial_runs
 from minga.runs.network import Link, LinkOverride, Network
 from minga.simulate.profile import CodecCost, Compute, Layer, Profile
 from minga.simulate.profiling import USUAL_CODECS
@@ -238,14 +238,14 @@ def test_the_reason_names_the_narrowest_cable() -> None:
 
 
 def test_who_diverges_on_a_pilot_does_not_end_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fly(some: Candidate, *_: object, **__: object) -> Reached:
+    def trial_run(some: Candidate, *_: object, **__: object) -> Reached:
         if some.nodes == 2:
             raise DivergedError("its loss is no number")
         return Reached(3.0, 1.0, 0.9)
 
-    monkeypatch.setattr("minga.plan.trial_run.fly", fly)
+    monkeypatch.setattr("minga.plan.trial_run.trial_run", trial_run)
     found = plan(PROFILE, cluster(), candidates=[candidate("single", nodes=1), candidate("ring")])
-    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
+    flown = trial_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
     assert [(each.candidate.name, reached.problem) for each, reached in flown] == [
         ("single", ""),
         ("ring", "its loss is no number"),
@@ -283,16 +283,16 @@ def test_a_cluster_from_a_file(tmp_path: Path) -> None:
 def test_pilots_are_ranked_by_what_is_minimised(monkeypatch: pytest.MonkeyPatch, goal: str, first: str) -> None:
     seconds = {"ring": 10.0, "single": 15.0}
 
-    def fly(candidate: Candidate, *_: object, **__: object) -> Reached:
+    def trial_run(candidate: Candidate, *_: object, **__: object) -> Reached:
         return Reached(seconds[candidate.name], 2.0, 0.9)
 
-    monkeypatch.setattr("minga.plan.trial_run.fly", fly)
+    monkeypatch.setattr("minga.plan.trial_run.trial_run", trial_run)
     options = [candidate("ring"), candidate("single", nodes=1)]
     found = plan(PROFILE, cluster(bandwidth="1gbit"), goal=goal, candidates=options)  # type: ignore[arg-type]
-    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
+    flown = trial_runs(found, PROFILE, cluster(), target=0.9, pilots=2)
     assert next(each.candidate.name for each, _ in flown) == first
     # Who is too late comes last, whatever it takes.
-    flown = pilot_runs(found, PROFILE, cluster(), target=0.9, pilots=2, within=12.0)
+    flown = trial_runs(found, PROFILE, cluster(), target=0.9, pilots=2, within=12.0)
     assert [each.candidate.name for each, _ in flown] == ["ring", "single"]
 
 

@@ -21,7 +21,7 @@ def noticed_at(seconds: list[float], *, until: float = 0.0) -> int | None:
             comm.sleep(spent)
             if watch.changed(comm):
                 return number
-        watch.hear(comm)
+        watch.complete()
         return None
 
     first, *others = world.run(body)

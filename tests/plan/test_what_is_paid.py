@@ -137,10 +137,11 @@ def test_steps_take_what_they_take_in_the_mean_whatever_a_few_of_them_did_by_cha
 
 def test_an_accuracy_is_reached_when_it_was_seen_first_without_the_time_of_testing(tmp_path: Path) -> None:
     events = [
-        {"event": "started", "time": 2.0},
-        {"event": "evaluated", "time": 12.0, "seconds": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}},
-        {"event": "evaluated", "time": 23.0, "seconds": 1.0, "epoch": 2, "metrics": {"accuracy": 0.9}},
-        {"event": "evaluated", "time": 34.0, "seconds": 1.0, "epoch": 3, "metrics": {"accuracy": 0.95}},
+        {"event": "started", "time": 2.0, "rank": 0, "ranks": 1, "pid": 1, "parameters": 10, "samples": 320}
+        | {"batch": 8, "epochs": 3, "steps": None},
+        {"event": "evaluated", "time": 12.0, "step": 1, "seconds": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}},
+        {"event": "evaluated", "time": 23.0, "step": 1, "seconds": 1.0, "epoch": 2, "metrics": {"accuracy": 0.9}},
+        {"event": "evaluated", "time": 34.0, "step": 1, "seconds": 1.0, "epoch": 3, "metrics": {"accuracy": 0.95}},
     ]
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "rank-0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))

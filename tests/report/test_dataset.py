@@ -9,7 +9,7 @@ import pytest
 
 from made_runs import make_run, make_study
 from minga.errors import UsageError
-from minga.report.dataset.groups import Dataset, Group, make_dataset
+from minga.report.dataset.groups import Dataset, RunGroup, make_dataset
 from minga.report.dataset.links import links_of
 from minga.report.dataset.reading import read_run
 from minga.report.dataset.sources import find_runs
@@ -22,7 +22,7 @@ def dataset_of(*runs: Path) -> Dataset:
     return make_dataset(find_runs(list(runs)))
 
 
-def labelled(dataset: Dataset, label: str) -> Group:
+def labelled(dataset: Dataset, label: str) -> RunGroup:
     return next(group for group in dataset.groups if group.label == label)
 
 

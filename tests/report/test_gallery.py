@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minga.errors import DataError
-from minga.report.pages.gallery import Told, gallery
+from minga.report.pages.gallery import CaptionedPicture, gallery
 
 
 def test_pictures_are_in_the_page_and_words_are_harmless(tmp_path: Path) -> None:
@@ -17,8 +17,8 @@ def test_pictures_are_in_the_page_and_words_are_harmless(tmp_path: Path) -> None
         "Captions & more",
         "By a run",
         [
-            Told("dog.jpg", "a dog <runs>", ["A dog .", "<script>"], tmp_path / "dog.jpg"),
-            Told('"quoted".jpg', "a cat"),
+            CaptionedPicture("dog.jpg", "a dog <runs>", ["A dog .", "<script>"], tmp_path / "dog.jpg"),
+            CaptionedPicture('"quoted".jpg', "a cat"),
         ],
     )
     assert f'src="data:image/jpeg;base64,{base64.b64encode(b"a picture").decode()}"' in page
@@ -30,4 +30,4 @@ def test_pictures_are_in_the_page_and_words_are_harmless(tmp_path: Path) -> None
 def test_what_is_no_picture_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no picture")
     with pytest.raises(DataError, match=r"notes\.txt is no picture"):
-        gallery("", "", [Told("notes.txt", "words", (), tmp_path / "notes.txt")])
+        gallery("", "", [CaptionedPicture("notes.txt", "words", (), tmp_path / "notes.txt")])

@@ -19,7 +19,9 @@ def write_events(run: Path, *, cut_short: bool = False) -> None:
     step = {"event": "step", "time": 12.0, "step": 7, "progress": 0.5, "epoch": 1.0, "loss": 0.25, "samples": 160}
     step |= {"seconds": {"forward": 1.0, "wait": 3.0}, "bytes_sent": 2_500_000, "messages_sent": 9}
     started = {"event": "started", "time": 10.0, "rank": 0, "ranks": 2, "samples": 320, "parameters": 10, "batch": 8}
+    started |= {"pid": 1, "epochs": 2, "steps": None}
     evaluated = {"event": "evaluated", "time": 12.0, "step": 7, "metrics": {"loss": 0.3, "accuracy": 0.875}}
+    evaluated |= {"epoch": 1.0, "seconds": 0.5}
     lines = [json.dumps(event) + "\n" for event in (started, step, evaluated)]
     (run / "events" / "rank-0.jsonl").write_text("".join(lines) + ('{"event": "st' if cut_short else ""))
     serving = [started, {"event": "serving", "time": 10.5}]
@@ -35,9 +37,9 @@ def text_of(screen: Console) -> str:
     return screen.file.getvalue()
 
 
-def regrouped(time: float, *members: str, generation: int = 2, rank: int = 0) -> dict[str, Any]:
+def recovered(time: float, *members: str, generation: int = 2, rank: int = 0) -> dict[str, Any]:
     """What a rank says when it goes on with these."""
-    counts = {"ranks": len(members), "generation": generation, "step": 8, "seconds": 0.1}
+    counts = {"ranks": len(members), "generation": generation, "step": 8, "seconds": 0.1, "reason": ""}
     return {"event": "recovered", "time": time, "rank": rank, "members": list(members), **counts}
 
 
@@ -48,9 +50,9 @@ def test_who_is_lost_and_who_comes_is_told_once(tmp_path: Path) -> None:
         for view in (live, lines):
             view.begin(tmp_path, "digits, 2 nodes, ring")
         for name, event in (
-            ("rank-1", regrouped(13.0, "node-1")),
-            ("rank-1", regrouped(14.0, "node-1", "laptop", generation=3)),
-            ("rank-2", regrouped(14.0, "node-1", "laptop", generation=3, rank=1)),  # the same, told by another
+            ("rank-1", recovered(13.0, "node-1")),
+            ("rank-1", recovered(14.0, "node-1", "laptop", generation=3)),
+            ("rank-2", recovered(14.0, "node-1", "laptop", generation=3, rank=1)),  # the same, told by another
         ):
             with (tmp_path / "events" / f"{name}.jsonl").open("a") as file:
                 file.write(json.dumps(event) + "\n")
@@ -81,7 +83,7 @@ def test_when_the_first_rank_is_lost_another_one_stands_for_all(tmp_path: Path) 
     step = {"event": "step", "time": 14.0, "step": 9, "progress": 0.75, "epoch": 1.0, "loss": 0.125, "samples": 160}
     step |= {"seconds": {"forward": 1.0}, "bytes_sent": 2_500_000, "messages_sent": 9}
     with (tmp_path / "events" / "rank-1.jsonl").open("a") as file:
-        file.writelines(json.dumps(event) + "\n" for event in (regrouped(13.0, "node-1"), step))
+        file.writelines(json.dumps(event) + "\n" for event in (recovered(13.0, "node-1"), step))
     view = view_for(screen)
     view.begin(tmp_path, "digits, 2 nodes, ring")
     view.tick()
@@ -120,7 +122,7 @@ def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
         live.begin(tmp_path, "digits, 2 nodes, ring")
         for event in (
             {"event": "waiting", "time": 13.0, "rank": 0, "message": "1 worker is here, at least 2 needed"},
-            regrouped(20.0, "node-0", "node-1"),
+            recovered(20.0, "node-0", "node-1"),
         ):
             with (tmp_path / "events" / "rank-0.jsonl").open("a") as file:
                 file.write(json.dumps(event) + "\n")
@@ -130,7 +132,7 @@ def test_what_a_run_waits_for_is_said_once(tmp_path: Path) -> None:
                 live._live.refresh()
     assert text_of(plain).splitlines() == [
         "waiting: 1 worker is here, at least 2 needed",
-        "formed anew: 2 nodes from step 8",
+        "recovered: 2 nodes from step 8",
         "training goes on",
     ]
     assert "waiting (1 worker is here" in text_of(screen)

@@ -9,17 +9,17 @@ from rich.console import Console
 
 from made_runs import make_run
 from minga.errors import UsageError
-from minga.report.comparison import comparison_table
+from minga.measure.metric_names import main_metric
 from minga.report.dataset.groups import Dataset, make_dataset
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import choose_target, reached
 from minga.report.document import make_report
 from minga.report.follow import Follower
 from minga.report.live import headline
-from minga.report.metrics import main_metric, shown_metric
+from minga.report.numbers import shown_metric
+from minga.report.sentences import sentences
 from minga.report.summary import Summary, summarise
-from minga.report.words import sentences
-from minga.runs.experiment import load
+from minga.report.terminal_tables import comparison_table
 
 FALLING = [{"loss": 2.0 / n, "nats": 1.0 / n, "calibration": 0.5} for n in (1, 2, 4, 8)]
 
@@ -29,7 +29,7 @@ def dataset_of(*runs: Path) -> Dataset:
 
 
 def summary_of(run: Path) -> Summary:
-    summary = summarise(run, load(run / "experiment.toml"))
+    summary = summarise(run)
     assert summary is not None
     return summary
 

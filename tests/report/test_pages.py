@@ -214,7 +214,7 @@ def test_odd_labels_can_be_drawn(tmp_path: Path) -> None:
     assert "$x^2$ costs 1$" in (tmp_path / "out" / "figures" / "phases.svg").read_text()
 
 
-def test_damaged_lines_are_noted(tmp_path: Path) -> None:
+def test_malformed_events_are_noted(tmp_path: Path) -> None:
     run = make_run(tmp_path, nodes=2)
     for rank in (0, 1):
         path = run / "events" / f"rank-{rank}.jsonl"
@@ -222,7 +222,10 @@ def test_damaged_lines_are_noted(tmp_path: Path) -> None:
         lines[3] = lines[3][:40]
         lines.insert(5, '{"event": "evaluated", "time": 101}')
         path.write_text("\n".join(lines) + "\n" + '{"event": "st')
-    assert "damaged lines passed over" in write_report([run], tmp_path / "out").read_text()
+    assert (
+        "4 malformed events passed over (2 in rank-0.jsonl, 2 in rank-1.jsonl): numbers may be incomplete."
+        in write_report([run], tmp_path / "out").read_text()
+    )
 
 
 def test_a_damaged_description_of_the_network_is_told(tmp_path: Path) -> None:
@@ -238,7 +241,7 @@ def test_a_damaged_description_of_the_network_is_told(tmp_path: Path) -> None:
         (None, "there is no "),
         ({}, "is empty"),
         ({"x.txt": ""}, "is no run"),
-        ({"experiment.toml": "workload = ["}, "can't read"),
+        ({"experiment.toml": "workload = ["}, "this is no TOML"),
         ({"experiment.toml": "workload = 3"}, "workload"),
         ({"experiment.toml": 'workload = "digits"'}, "it has no events"),
         ({"study.toml": ""}, "has no results yet"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minga.report.dataset.reading import Sample
-from minga.report.dataset.samples import join_short
+from minga.report.figures.resources import join_short
 
 
 def sample(end: float, seconds: float, cores: float, sent: float | None = None) -> Sample:

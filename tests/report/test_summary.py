@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from made_runs import make_run
 from minga import Cluster, Experiment
 from minga.cli.execute import print_summary
+from minga.measure.event_reader import event_files, rank_of
+from minga.measure.events import RunFacts
+from minga.report.dataset.sources import find_runs
 from minga.report.summary import Summary, summarise
 from minga.runs.network import Network
+from minga.training.run_log import facts_of
 
 INTERFACE = {"bytes_sent": 10, "bytes_received": 20, "packets_sent": 1, "packets_received": 2, "payload_sent": 8}
 
@@ -26,7 +32,8 @@ def write(run: Path, *, machine: bool = False, network: bool = False) -> None:
     (run / "events").mkdir(parents=True)
     for rank in range(2):
         events = [
-            {"event": "started", "time": 10.0, "rank": rank, "ranks": 2, "samples": 32, "parameters": 10, "batch": 8},
+            {"event": "started", "time": 10.0, "rank": rank, "ranks": 2, "samples": 32, "parameters": 10, "batch": 8}
+            | {"pid": 1, "epochs": 1, "steps": None},
             {"event": "something new", "time": 10.5},
             sample(12.0, 2.0, 1.0, 5_000_000, 10.0),
             sample(14.0, 1.0, 0.5, 4_000_000, 20.0),
@@ -60,8 +67,14 @@ def write(run: Path, *, machine: bool = False, network: bool = False) -> None:
 
 
 def summary_of(run: Path, network: Network | None = None, strategy: str = "ring") -> Summary:
-    cluster = Cluster(nodes=2, network=network)
-    summary = summarise(run, Experiment(workload="digits", strategy=strategy, cluster=cluster))
+    """As `training` says it: what the strategy is, and which host is whose, is in the first event of each rank."""
+    experiment = Experiment(workload="digits", strategy=strategy, cluster=Cluster(nodes=2, network=network))
+    (run / "experiment.toml").write_text(experiment.to_toml())
+    for path in event_files(run):
+        first, *rest = path.read_text().splitlines(keepends=True)
+        facts = facts_of(experiment, None, rank_of(path))
+        path.write_text("".join([json.dumps({**json.loads(first), **vars(facts)}) + "\n", *rest]))
+    summary = summarise(run)
     assert summary is not None
     return summary
 
@@ -147,3 +160,56 @@ def test_what_was_measured_is_shown_as_such(tmp_path: Path, capsys: pytest.Captu
     assert "estimated" not in shown
     assert "network:" not in shown
     assert "host" not in shown
+
+
+MALFORMED = [
+    '{"event":"finished","time":5.0}',
+    '{"event": "step", "time": NaN, "step": 8}',
+    '{"event": "sample", "time": 3.0, "seconds": "long"}',
+    '{"event": "evaluated", "time": 9.0, "step": 7, "epoch": 1.0, "metrics": {"accuracy": "good"}, "seconds": 1.0}',
+    '{"event": "recovered", "time": 9.0, "rank": 0, "ranks": 2, "members": 3}',
+    '{"event": "failed", "time": 9.0}',
+    '{"event": "st{"event": "serving", "time": 9.0}',
+    "null",
+]
+
+
+@pytest.mark.parametrize("line", MALFORMED)
+def test_a_finished_run_with_a_malformed_event_is_summarised_and_reported_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    run = make_run(tmp_path, nodes=2, counters=True)
+    whole = summarise(run)
+    assert whole is not None and not whole.malformed
+    for path in (run / "events" / "rank-1.jsonl", run / "events" / "machine.jsonl"):
+        path.write_text(path.read_text() + line + "\n")
+    summary = summarise(run)
+    assert summary is not None
+    assert summary.malformed == {"rank-1.jsonl": 1, "machine.jsonl": 1}
+    assert dataclasses.replace(summary, malformed={}) == whole
+    note = "2 malformed events passed over (1 in rank-1.jsonl, 1 in machine.jsonl): numbers may be incomplete."
+    print_summary(summary)
+    assert note in capsys.readouterr().out
+    assert find_runs([run]).notes == [f"{run.name}: {note}"]
+
+
+def test_notes_of_a_strategy_that_nobody_understands_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "events" / "rank-0.jsonl"
+    odd = '"notes": {"staleness": {"a": 1, "2": 3}, "switched_after": "soon", "planned": 1, "updates_behind": "x"}'
+    path.write_text(path.read_text().replace('"notes": {}', odd))
+    summary = summary_of(tmp_path)
+    assert (summary.staleness, summary.updates_behind) == ({"2": 3}, None)
+    assert (summary.switched_after, summary.planned, summary.malformed) == (None, [], {})
+
+
+def test_a_run_of_before_that_says_nothing_of_its_strategy_is_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path, nodes=2, bandwidth="10mbit", strategy="ring")
+    facts = {field.name for field in dataclasses.fields(RunFacts)}
+    for path in event_files(run):
+        first, *rest = path.read_text().splitlines(keepends=True)
+        plain = {name: value for name, value in json.loads(first).items() if name not in facts}
+        path.write_text("".join([json.dumps(plain) + "\n", *rest]))
+    (found,) = find_runs([run]).runs
+    assert (found.run.lockstep, found.run.problem, found.run.finished.strategy) == (False, None, "ring")
+    assert [rank.host for rank in found.run.finished.ranks] == ["h1", "h2"]

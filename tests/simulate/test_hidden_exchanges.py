@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from minga import Cluster, Experiment, Training, Workload
 from minga.codecs import Sign
-from minga.comm.simulated import Carrier, Change
+from minga.comm.simulated import Carrier, ScheduledChange
 from minga.runs.network import Link, Network
 from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
@@ -41,7 +41,7 @@ def compute_seconds(profile: Profile) -> float:
 
 
 def simulated(
-    profile: Profile, strategy: str, steps: int, network: Network, *changes: Change, nodes: int = 2
+    profile: Profile, strategy: str, steps: int, network: Network, *changes: ScheduledChange, nodes: int = 2
 ) -> Simulation:
     experiment = Experiment(
         workload=profile.workload,
@@ -74,8 +74,8 @@ def test_an_exchange_of_80_percent_of_computing_costs_less_than_5_percent_of_a_s
 def test_adaptive_follows_a_link_that_falls_and_rises_again(profile: Profile, nodes: int) -> None:
     """At each speed it makes use of the link, and waits for it nowhere."""
     compute, phase = compute_seconds(profile), 300
-    slow = Change(time=phase * compute, up=3 * MBIT, down=3 * MBIT)
-    fast = Change(time=2 * phase * compute, up=1000 * MBIT, down=1000 * MBIT)
+    slow = ScheduledChange(time=phase * compute, up=3 * MBIT, down=3 * MBIT)
+    fast = ScheduledChange(time=2 * phase * compute, up=1000 * MBIT, down=1000 * MBIT)
     simulation = simulated(profile, "adaptive", 3 * phase, Network(bandwidth="1gbit"), slow, fast, nodes=nodes)
     rank = simulation.run()[0]
     seconds, sent = [], []

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from minga.base.cost import Work
 from minga.codecs import Half, Int8, Plain, TopK
 from minga.errors import ConfigError
 from minga.runs.workload import load_workload
@@ -37,12 +36,12 @@ def test_between_two_batches_times_are_in_proportion() -> None:
 
 def test_work_takes_its_share_of_the_whole_vector() -> None:
     assert PROFILE.parameters == 20
-    assert PROFILE.seconds(Work("encode", Int8(), 10)) == pytest.approx(0.1)
-    assert PROFILE.seconds(Work("decode", Int8(), 20)) == pytest.approx(0.1)
-    assert PROFILE.seconds(Work("update", None, 5)) == pytest.approx(0.125)
-    assert PROFILE.seconds(Work("encode", Plain(), 20)) == 0
+    assert PROFILE.seconds_to_encode(Int8(), 10) == pytest.approx(0.1)
+    assert PROFILE.seconds_to_decode(Int8(), 20) == pytest.approx(0.1)
+    assert PROFILE.seconds_of_update(5) == pytest.approx(0.125)
+    assert PROFILE.seconds_to_encode(Plain(), 20) == 0
     with pytest.raises(ConfigError, match=r"no times for the codec half; .*minga profile made --codec 'half'"):
-        PROFILE.seconds(Work("encode", Half(), 20))
+        PROFILE.seconds_to_encode(Half(), 20)
 
 
 def test_a_profile_is_kept_and_read_again(tmp_path: Path) -> None:

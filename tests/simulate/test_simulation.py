@@ -18,9 +18,10 @@ from torch.utils.data import TensorDataset
 from minga import Cluster, Experiment, Summary, Training, Workload, run
 from minga.codecs import TopK
 from minga.comm import Transport
-from minga.comm.simulated import Carrier, Change
+from minga.comm.simulated import Carrier, ScheduledChange
 from minga.errors import PeerLost, UnsupportedError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import events_of
+from minga.measure.events import Finished
 from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.runs.experiment import Measuring
@@ -135,8 +136,8 @@ def test_parameters_are_the_same_bits_as_outside(strategy: str, profile: Profile
 
 
 def digests_of(summary: Summary) -> list[str]:
-    events = [event for path in event_files(Path(summary.run)) for event in read_events(path)]
-    return [event["digest"] for event in events if "digest" in event]
+    digests = [event.digest for event in events_of(Path(summary.run), Finished)]
+    return [digest for digest in digests if digest is not None]
 
 
 @pytest.mark.slow
@@ -249,9 +250,9 @@ def test_a_slow_host_and_a_lost_one(profile: Profile) -> None:
     experiment = experiment_of("ring")
     network = experiment.cluster.network
     even = Simulation(experiment, profile, wires_of(network, 4), varied=False).run()[0]
-    slow = wires_of(network, 4, changes=(Change(time=0.0, host=2, speed=0.25),))
+    slow = wires_of(network, 4, changes=(ScheduledChange(time=0.0, host=2, speed=0.25),))
     assert Simulation(experiment, profile, slow, varied=False).run()[0].step_ends[-1] > 1.5 * even.step_ends[-1]
-    lost = wires_of(network, 4, changes=(Change(time=even.step_ends[3], host=2, lost=True),))
+    lost = wires_of(network, 4, changes=(ScheduledChange(time=even.step_ends[3], host=2, lost=True),))
     with pytest.raises(PeerLost, match="rank 2 is gone"):
         Simulation(experiment, profile, lost, varied=False).run()
 

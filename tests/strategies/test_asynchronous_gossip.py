@@ -17,7 +17,8 @@ from minga import Cluster, Experiment, Training, Transport, run
 from minga.codecs import Plain
 from minga.codecs.stream import Stream
 from minga.comm.threads import run_threads
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Stepped
 from minga.model.replica import Replica
 from minga.strategies import Gossip
 from minga.strategies.asynchronous_gossip import _Answers, _Change, _half_way
@@ -101,7 +102,7 @@ def test_a_slow_process_does_not_hold_the_others_up(tmp_path: Path) -> None:
         )
         rates = []
         for path in event_files(Path(summary.run)):
-            times = [event["time"] for event in read_events(path) if event["event"] == "step"]
+            times = [event.time for event in read_events(path) if isinstance(event, Stepped)]
             rates.append((len(times) - 1) / (times[-1] - times[0]))
         return rates
 

@@ -34,11 +34,11 @@ class LargestTenth(Codec):
 
     faithful: ClassVar[bool] = False
 
-    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         kept = vector.abs().topk(max(1, len(vector) // 10)).indices
         return torch.zeros_like(vector).index_copy_(0, kept, vector[kept])
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         into.copy_(encoded)
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from minga.base.config import FieldError
+from minga.report.dataset.settings import flatten
 from minga.runs.network import Network
 from minga.strategies import AllReduce, ParameterServer, Single
-from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, overlay
+from minga.study.cells import Batch, Cell, Environment, make_cells, overlay
 
 DIGITS = {"workload": "digits"}
 TOTAL = Batch(policy="total", size=96)

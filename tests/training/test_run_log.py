@@ -17,7 +17,8 @@ from minga import Cluster, Experiment, Training, Workload
 from minga.comm.threads import run_threads
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
+from minga.measure.events import Evaluated, Event, Finished, Sampled
 from minga.measure.interfaces import InterfaceCounts
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Measuring
@@ -45,7 +46,7 @@ def experiment(interval: float = 0.05, **changes: Any) -> Experiment:
     )
 
 
-def run_one(folder: Path, described: Experiment) -> list[dict[str, Any]]:
+def run_one(folder: Path, described: Experiment) -> list[Event]:
     def body(comm: Transport) -> None:
         recorder = Recorder(folder / "rank-0.jsonl")
         train_state = build_train_state(described, WORKLOAD, 0, recorder.spans)
@@ -59,26 +60,26 @@ def run_one(folder: Path, described: Experiment) -> list[dict[str, Any]]:
 
 def test_evaluations_come_several_times_in_an_epoch_where_that_is_asked_for(tmp_path: Path) -> None:
     often = dataclasses.replace(experiment(), training=Training(epochs=2, evaluate_every=0.5))
-    moments = [event["epoch"] for event in run_one(tmp_path, often) if event["event"] == "evaluated"]
+    moments = [event.epoch for event in run_one(tmp_path, often) if isinstance(event, Evaluated)]
     assert moments == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_samples_cover_training_and_not_its_evaluations(tmp_path: Path) -> None:
     events = run_one(tmp_path, experiment())
-    kinds = [event["event"] for event in events if event["event"] != "step"]
+    kinds = [event.event for event in events if event.event != "step"]
     assert kinds[0] == "started"
     assert kinds[-2:] == ["finished", "evaluated"]
     assert kinds[-3] == "sample"
-    samples = [event for event in events if event["event"] == "sample"]
-    finished = next(event for event in events if event["event"] == "finished")
-    assert sum(sample["seconds"] for sample in samples) == pytest.approx(finished["seconds"], abs=0.05)
-    assert finished["seconds"] < 0.3
-    assert finished["time"] - events[0]["time"] > 0.6  # two evaluations on the way
-    assert finished["interface"] is None
+    samples = [event for event in events if isinstance(event, Sampled)]
+    finished = next(event for event in events if isinstance(event, Finished))
+    assert sum(sample.seconds for sample in samples) == pytest.approx(finished.seconds, abs=0.05)
+    assert finished.seconds < 0.3
+    assert finished.time - events[0].time > 0.6  # two evaluations on the way
+    assert finished.interface is None
 
 
 def test_no_samples_are_taken_when_none_are_asked_for(tmp_path: Path) -> None:
-    assert "sample" not in {event["event"] for event in run_one(tmp_path, experiment(interval=0.0))}
+    assert "sample" not in {event.event for event in run_one(tmp_path, experiment(interval=0.0))}
 
 
 def test_a_meter_does_not_outlive_a_failed_training(tmp_path: Path) -> None:
@@ -131,8 +132,8 @@ def test_interfaces_count_training_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert min(run_threads(2, body)) > 3000
     for rank in range(2):
         events = read_events(tmp_path / f"rank-{rank}.jsonl")
-        finished = next(event for event in events if event["event"] == "finished")
-        assert finished["interface"]["bytes_sent"] == 10 * finished["steps"] == 120
+        finished = next(event for event in events if isinstance(event, Finished))
+        assert finished.interface is not None and finished.interface["bytes_sent"] == 10 * finished.steps == 120
 
 
 def test_who_measures_a_process() -> None:

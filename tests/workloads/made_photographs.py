@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minga.data.flickr8k import CAPTIONS, SPLITS
+from minga.data.formats.captions import CAPTIONS, SPLITS
 
 ANIMALS = ("dog", "cat", "bird", "horse")
 DEEDS = ("runs", "sleeps", "eats")

@@ -15,14 +15,15 @@ from torch.nn.functional import cross_entropy
 
 import minga
 from minga.cli.main import application
+from minga.data.formats.vocabulary import END, START, UNKNOWN, Vocabulary, padded, words_of
 from minga.errors import ConfigError, DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
 from minga.workloads.captions.decoding import beam_search, greedy, sentences
 from minga.workloads.captions.encoders import encode, load_encoder, read_colour, save_features
+from minga.workloads.captions.features import Features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.captions.speaking import Speaker
-from minga.workloads.captions.vocabulary import END, START, UNKNOWN, Vocabulary, padded, words_of
 
 
 def test_words_are_small_letters_without_punctuation_and_numbers() -> None:
@@ -38,7 +39,7 @@ def test_rare_words_are_unknown_to_the_network_but_not_to_references() -> None:
 
 
 def test_each_place_is_learned_up_to_the_first_end() -> None:
-    words = padded([[START, 5, 6, END], [START, 7, END], [START, 8, END]], 9)
+    words = torch.from_numpy(padded([[START, 5, 6, END], [START, 7, END], [START, 8, END]], 9))
     inputs, targets, kept = next_words(words)
     assert inputs.tolist() == [[START, 5, 6], [START, 7, END], [START, 8, END]]
     assert targets[kept].tolist() == [5, 6, END, 7, END, 8, END]
@@ -47,7 +48,7 @@ def test_each_place_is_learned_up_to_the_first_end() -> None:
 def test_padding_changes_nothing() -> None:
     torch.manual_seed(0)
     model = CaptionNet(9, WIDTH).eval()
-    features, words = torch.randn(2, WIDTH), padded([[START, 5, 6, END], [START, 7, END]])
+    features, words = torch.randn(2, WIDTH), torch.from_numpy(padded([[START, 5, 6, END], [START, 7, END]]))
     inputs, targets, kept = next_words(words)
     together = cross_entropy(model(features, inputs, kept), targets[kept], reduction="sum")
     alone = 0.0
@@ -296,13 +297,11 @@ def test_photographs_are_upright_and_of_more_than_8_bits(tmp_path: Path) -> None
 
 
 def test_features_are_numbers(tmp_path: Path) -> None:
-    from minga.data.flickr8k import Features, read_features
-
     save_features(tmp_path / "large.npz", Features(["a.jpg"], torch.tensor([[0.5, 1e6]])), "own")
-    assert read_features(tmp_path / "large.npz").of(["a.jpg"]).tolist() == [[0.5, 1e6]]
+    assert Features.read(tmp_path / "large.npz").of(["a.jpg"]).tolist() == [[0.5, 1e6]]
     (tmp_path / "own.py").write_text(ENCODER.format(width=3).replace("return ", "return float('nan') * "))
     Image.new("RGB", (30, 30)).save(tmp_path / "1.png")
-    with pytest.raises(DataError, match=r"own\.py makes values that are no numbers of 1\.png"):
+    with pytest.raises(DataError, match=r"own\.py makes NaN or infinite values of 1\.png"):
         encode(load_encoder(f"{tmp_path}/own.py"), [tmp_path / "1.png"])
 
 
@@ -324,8 +323,13 @@ def test_encoders_that_are_none_are_told(tmp_path: Path) -> None:
         encode(load_encoder(f"{tmp_path}/module.py"), [tmp_path / "broken.jpg"])
 
 
-def test_saved_features_are_read_again(tmp_path: Path) -> None:
-    from minga.data.flickr8k import Features, read_features
+def test_features_by_name() -> None:
+    features = Features(["a", "b"], torch.eye(2, 3))
+    assert features.width == 3 and features.of(["b", "a", "b"]).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+    with pytest.raises(DataError, match="no features of c and 1 others"):
+        features.of(["a", "c", "d"])
 
+
+def test_saved_features_are_read_again(tmp_path: Path) -> None:
     save_features(tmp_path / "features.npz", Features(["a.jpg"], torch.tensor([[0.5, 2.0]])), "own")
-    assert read_features(tmp_path / "features.npz").of(["a.jpg"]).tolist() == [[0.5, 2.0]]
+    assert Features.read(tmp_path / "features.npz").of(["a.jpg"]).tolist() == [[0.5, 2.0]]

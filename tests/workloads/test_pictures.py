@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from PIL import Image
 from torch import nn
 
 import minga
-from minga.data.picture_folders import read_grey
+from minga.data.formats import origin_of_path
+from minga.data.formats.base import PictureShape
+from minga.data.formats.tables import TableChoice
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_path
-from minga.data.readers.shaping import Picture
-from minga.data.readers.tables import TableChoice
 from minga.errors import DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
@@ -125,7 +125,7 @@ def test_parts_that_a_folder_has_are_taken_as_they_are(
     found = [workload.train, workload.test, *further]
     assert workload.train.classes == ["cod", "trout"]  # type: ignore[attr-defined]
     assert [len(each) for each in found] == [6] * len(found)  # type: ignore[arg-type]
-    names = [sorted({path.parts[-3] for path in each.files}) for each in found]  # type: ignore[attr-defined]
+    names = [sorted({name.partition("/")[0] for name in each.names}) for each in found]  # type: ignore[attr-defined]
     assert names == [each for each in expected if each]
 
 
@@ -141,9 +141,12 @@ def test_pictures_to_test_on_without_classes_are_no_part(tmp_path: Path) -> None
 def test_a_prepared_set_is_taken_as_it_is(tmp_path: Path) -> None:
     damaged = folder_of_fish(tmp_path / "pictures", each=20) / "cod" / "damaged.png"
     damaged.write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"damaged.png can't be read .* minga data prepare"):
-        read_grey(damaged, (20, 15))
-    small = dataclasses.replace(origin_of_path(tmp_path / "pictures"), picture=Picture(width=20, height=15))
+    whole = load_workload("fish-resnet34", str(tmp_path / "pictures"))
+    parts: list[Any] = [whole.train, whole.test, *(test.data for test in whole.further_tests)]
+    with pytest.raises(DataError, match=rf"{damaged}: it can't be read.* minga data prepare"):
+        for part in parts:
+            list(part)
+    small = dataclasses.replace(origin_of_path(tmp_path / "pictures"), picture=PictureShape(width=20, height=15))
     prepare(small, tmp_path / "set", Recipe(split=(0.6, 0.2, 0.2)))
     workload = load_workload("fish-resnet34", str(tmp_path / "set"))
     validated = workload.further_tests[0].data
@@ -171,7 +174,7 @@ def test_a_prepared_table_is_no_set_of_pictures(tmp_path: Path) -> None:
 
 def test_where_there_are_no_fish_it_is_told_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mnist").mkdir()
-    with pytest.raises(DataError, match=r"of 0 classes.*Fetch the fish \(minga data fetch fish\)"):
+    with pytest.raises(DataError, match=r"has no pictures.*Fetch the fish \(minga data fetch fish\)"):
         load_workload("fish-resnet34", str(tmp_path))
     monkeypatch.setenv("MINGA_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r"there is no .*fish: fetch the fish"):

@@ -18,18 +18,18 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 
 __all__ = ["bars"]
 
 
-def bars(*, quiet: bool) -> Progress:
+def bars(*, quiet: bool) -> ProgressDisplay:
     """Bars for people at a terminal; nothing for machines, files and pipes."""
     console = Console(stderr=True)
     return NO_PROGRESS if quiet or not console.is_terminal else _Bars(console)
 
 
-class _Bars(Progress):
+class _Bars(ProgressDisplay):
     def __init__(self, console: Console) -> None:
         self._console = console
 

@@ -29,7 +29,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The study's directory; default: studies/NAME.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; what is there is moved aside.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin again; what is there is moved aside.")] = False,
     list_studies: Annotated[bool, typer.Option("--list", help="Show the shipped studies.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells, order and estimated time; run none.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report at the end.")] = False,
@@ -148,7 +148,7 @@ def _run(study: Study, directory: Path, *, fresh: bool, report: bool, quiet: boo
 
 
 def _write_report(outcome: Outcome) -> Path | None:
-    """The report on what is there; None while there is nothing to tell."""
+    """The report on what is there; None while there are no results."""
     if not outcome.done:
         return None
     from minga.report.write import write_report

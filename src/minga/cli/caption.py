@@ -122,14 +122,14 @@ def _tell(speaker: Speaker, pictures: list[str], encoder: str | None, beam: int)
 
 
 def _write_page(page: Path, photographs: Path | None, speaker: Speaker, told: dict[str, str], note: str) -> None:
-    from minga.report.pages.gallery import Told, gallery
+    from minga.report.pages.gallery import CaptionedPicture, gallery
 
     def file_of(name: str) -> Path | None:
         places = [Path(name), *([photographs / name] if photographs is not None else [])]
         return next((place for place in places if place.is_file()), None)
 
     captions = speaker.content.captions
-    shown = [Told(name, said, captions.get(name, ()), file_of(name)) for name, said in told.items()]
+    shown = [CaptionedPicture(name, said, captions.get(name, ()), file_of(name)) for name, said in told.items()]
     try:
         page.write_text(gallery("Captions", note, shown), encoding="utf-8")
     except OSError as error:

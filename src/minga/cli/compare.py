@@ -60,7 +60,7 @@ def compare(
 
       minga compare digits --nodes 2 --strategy single --strategy ring --strategy ps:mode=async
     """
-    from minga.report.comparison import comparison_table
+    from minga.report.terminal_tables import comparison_table
 
     def experiment(spec: str) -> Experiment:
         return experiment_from(

@@ -13,19 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
-from minga.cli.prepare import prepare
+from minga.cli.prepare import DataPathOption, prepare
 from minga.errors import DataError
 
 if TYPE_CHECKING:
-    from minga.data.fetching.verify import Finding
+    from minga.data.checksums import FileCheck
     from minga.data.sources import KnownDataset
 
 __all__ = ["register"]
-
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
-]
 
 
 def register(application: typer.Typer) -> None:
@@ -37,7 +32,7 @@ def register(application: typer.Typer) -> None:
     application.add_typer(group, name="data")
 
 
-def list_datasets(data: DataOption = None, as_json: JsonOption = False) -> None:
+def list_datasets(data: DataPathOption = None, as_json: JsonOption = False) -> None:
     """List the data sets that Minga knows: what they are, whose, whether they are here, what trains on them.
 
     Example:
@@ -80,7 +75,7 @@ def fetch(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what training does without, such as photographs behind features.")
     ] = False,
-    data: DataOption = None,
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring a data set here, from where it is published, or from a folder without a network.
@@ -127,8 +122,8 @@ def fetch(
 
 
 def verify(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, as minga data list tells them.")],
-    data: DataOption = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, as minga data list names them.")],
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read all of a data set and compare checksums. Exit code 1 if something is damaged or missing.
@@ -147,26 +142,26 @@ def verify(
 
     if is_prepared(Path(name)):
         checked = verify_prepared(Path(name), progress=bars(quiet=as_json))
-        _tell_findings(name, checked, "minga data prepare ... --replace", as_json=as_json)
+        _print_checks(name, checked, "minga data prepare ... --replace", as_json=as_json)
         return
     dataset, place = known_dataset(name), data_directory(data)
-    findings = examine(dataset, place, progress=bars(quiet=as_json))
+    checks = examine(dataset, place, progress=bars(quiet=as_json))
     where = f" --data {shlex.quote(str(data))}" if data is not None else ""
-    _tell_findings(name, findings, f"minga data fetch {dataset.name}{where}", as_json=as_json)
+    _print_checks(name, checks, f"minga data fetch {dataset.name}{where}", as_json=as_json)
 
 
-def _tell_findings(name: str, findings: list[Finding], remedy: str, *, as_json: bool) -> None:
-    wrong = [each for each in findings if each.wrong]
+def _print_checks(name: str, checks: list[FileCheck], remedy: str, *, as_json: bool) -> None:
+    wrong = [each for each in checks if each.wrong]
     if as_json:
-        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in findings]
+        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in checks]
         print(json.dumps({"name": name, "whole": not wrong, "findings": listed}))
     else:
         console = Console(highlight=False)
-        for each in findings:
+        for each in checks:
             color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
             problem = f": {escape(each.problem)}" if each.problem else ""
             console.print(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}", soft_wrap=True)
-        unchecked = any(each.state == "unchecked" for each in findings)
+        unchecked = any(each.state == "unchecked" for each in checks)
         right = f"nothing wrong was found, but not all of {name} could be checked" if unchecked else f"{name} is whole"
         console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else right, soft_wrap=True)
     if wrong:

@@ -14,7 +14,7 @@ from rich.text import Text
 from minga.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from minga.measure.machine import Examination
+    from minga.measure.machine import MachineExamination
 
 __all__ = ["register"]
 
@@ -64,7 +64,7 @@ def _threads_per_rank() -> int | None:
     return Cluster().threads
 
 
-def _to_dict(examination: Examination) -> dict[str, object]:
+def _to_dict(examination: MachineExamination) -> dict[str, object]:
     import dataclasses
 
     return {
@@ -74,7 +74,7 @@ def _to_dict(examination: Examination) -> dict[str, object]:
     }
 
 
-def _print(examination: Examination) -> None:
+def _print(examination: MachineExamination) -> None:
     console = Console(highlight=False)
     # A table for each topic, so that its title is not squeezed into a column; the same widths, so that they align.
     width = max(len(finding.name) for finding in examination.findings)

@@ -36,9 +36,9 @@ def execute(
 
 def print_summary(summary: Summary) -> None:
     """The result for people."""
-    from minga.report.metrics import shown_metric
-    from minga.report.numbers import duration, size
-    from minga.report.rank_table import rank_table
+    from minga.measure.event_reader import malformed_note
+    from minga.report.numbers import duration, shown_metric, size
+    from minga.report.terminal_tables import rank_table
 
     console = Console()
     quality = "   ".join(
@@ -65,6 +65,8 @@ def print_summary(summary: Summary) -> None:
         console.print(f"{count}{summary.changes[-1]}", highlight=False, markup=False, soft_wrap=True)
     for link in summary.links_off:
         console.print(f"a link is off: {link}", style="yellow", highlight=False, soft_wrap=True)
+    if note := malformed_note(summary.malformed):
+        console.print(note, style="yellow", highlight=False, soft_wrap=True)
     console.print(rank_table(summary.ranks))
     if summary.staleness and set(summary.staleness) != {"0"}:
         ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())

@@ -77,7 +77,7 @@ def plan(
     from minga.errors import ConfigError, unknown
     from minga.plan.planner import Goal
     from minga.plan.planner import plan as planned
-    from minga.plan.trial_run import pilot_runs
+    from minga.plan.trial_run import trial_runs
 
     goals = get_args(Goal)
     if minimise not in goals:
@@ -117,7 +117,7 @@ def plan(
         flown: list[tuple[Planned, Reached]] = []
         if target is not None:
             task = bar.add_task(f"training in virtual time until {target:g}", total=None)
-            flown = pilot_runs(
+            flown = trial_runs(
                 found,
                 measured,
                 machines,
@@ -177,7 +177,7 @@ def _batches(text: str | None, total_batch: int | None) -> list[int]:
 def _check_target(target: float, workload: str, data: str | None) -> None:
     """Before anything takes time."""
     from minga.errors import ConfigError
-    from minga.report.metrics import is_share
+    from minga.measure.metric_names import is_share
     from minga.runs.workload import load_workload
 
     loaded = load_workload(workload, data)

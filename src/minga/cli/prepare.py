@@ -16,9 +16,14 @@ from minga.cli.options import JsonOption
 from minga.errors import DataError
 
 if TYPE_CHECKING:
-    from minga.data.prepared.manifest import Manifest
+    from minga.data.prepared.manifest import PreparedManifest
 
-__all__ = ["prepare"]
+__all__ = ["DataPathOption", "prepare"]
+
+DataPathOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
+]
 
 _SHOWN_CLASSES = 30
 _PICTURES = ("pictures", ("pictures", "idx", "cifar10"))
@@ -67,9 +72,9 @@ def prepare(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides the split and the order on disk.")] = 0,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: what is to be told.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a table: what is predicted.")] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Of a table: what tells it; default: all others.")
+        str | None, typer.Option(metavar="A,B,...", help="Of a table: what it is predicted from; default: all others.")
     ] = None,
     words: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Of a table: numbers that are names, not amounts.")
@@ -82,11 +87,8 @@ def prepare(
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per core.")] = None,
     shard: Annotated[int, typer.Option("--shard-megabytes", min=1, help="About how large a file gets.")] = 64,
-    replace: Annotated[bool, typer.Option("--replace", help="Make a prepared set anew that is there already.")] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
-    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a prepared set that is there already.")] = False,
+    data: DataPathOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prepare a data set for training: resize, split each class alike, count, and write it as shards.
@@ -104,13 +106,13 @@ def prepare(
     """
     from minga.cli.bars import bars
     from minga.data.directory import data_directory
+    from minga.data.formats import origin_of_known, origin_of_path
+    from minga.data.formats.base import PictureShape
+    from minga.data.formats.tables import TableChoice
     from minga.data.preparing.prepare import prepare as make
     from minga.data.preparing.recipe import Recipe, parse_size
-    from minga.data.preparing.split import parse_fractions
-    from minga.data.readers import origin_of_known, origin_of_path
-    from minga.data.readers.base import Picture
-    from minga.data.readers.tables import TableChoice
     from minga.data.sources import known_datasets
+    from minga.data.split import parse_fractions
 
     known = known_datasets().get(source)
     origin = origin_of_known(known, data_directory(data)) if known is not None else origin_of_path(Path(source))
@@ -132,7 +134,7 @@ def prepare(
     width, height = parse_size(resize) if resize is not None else (None, None)
     origin = dataclasses.replace(
         origin,
-        picture=Picture(width=width, height=height, grey=grey),
+        picture=PictureShape(width=width, height=height, grey=grey),
         table=TableChoice(target=target, columns=_listed(columns), words=_listed(words), task=task, missing=missing),
         context=context,
         class_folders=classes or origin.class_folders,
@@ -173,7 +175,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
-def _print(made: Manifest, out: Path) -> None:
+def _print(made: PreparedManifest, out: Path) -> None:
     from minga.report.numbers import size
 
     console = Console(highlight=False)

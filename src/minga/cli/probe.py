@@ -59,7 +59,8 @@ def probe(
     """
     from minga.cli.options import check_writable, experiment_from
     from minga.comm.probing import Links
-    from minga.measure.events import event_files, read_events
+    from minga.measure.event_reader import events_of
+    from minga.measure.events import Finished
     from minga.plan.probed import to_toml
 
     here = nodes if nodes is not None else 1 if listen is not None and expect is not None else 2
@@ -83,8 +84,8 @@ def probe(
             runs=folder,
         )
         summary = execute(experiment, quiet=True, listening=listening)
-        ended = [event for path in event_files(Path(summary.run)) for event in read_events(path)]
-    links = Links.from_dict(next(event["notes"]["links"] for event in ended if "links" in event.get("notes", {})))
+        ended = events_of(Path(summary.run), Finished)
+    links = Links.from_dict(next(event.notes["links"] for event in ended if "links" in event.notes))
     if out is not None:
         out.write_text(to_toml(links), encoding="utf-8")
     if as_json:

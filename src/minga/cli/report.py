@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from minga.cli.options import JsonOption
-
-if TYPE_CHECKING:
-    from minga.report.document import Report
 
 __all__ = ["register"]
 
@@ -46,7 +43,7 @@ def report(
       minga report studies/bandwidth --target 0.95
     """
     from minga.report.document import make_report
-    from minga.report.write import save_report
+    from minga.report.write import save_report, to_dict
 
     place = out or _place(sources)
     command = ["minga", "report", *(str(source) for source in sources), "--out", str(place)]
@@ -54,7 +51,7 @@ def report(
     made = make_report(sources, target=target, command=command)
     page = save_report(made, place)
     if as_json:
-        print(json.dumps(_to_dict(made, page)))
+        print(json.dumps(to_dict(made, page)))
         return
     console = Console(highlight=False)
     for sentence in made.sentences:
@@ -75,9 +72,3 @@ def _place(sources: list[Path]) -> Path:
         return first if is_study(first) else first / "report"
     names = sorted(source.resolve().name for source in sources)
     return first.resolve().parent / f"report-{names[0]}-and-{len(sources) - 1}-more"
-
-
-def _to_dict(report: Report, page: Path) -> dict[str, Any]:
-    from minga.report.pages.json_form import to_dict
-
-    return to_dict(report, page)

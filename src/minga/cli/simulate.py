@@ -34,7 +34,7 @@ from minga.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from minga.comm.simulated import Change
+    from minga.comm.simulated import ScheduledChange
     from minga.plan.cluster import PlannedCluster
     from minga.simulate.profile import Profile
 
@@ -191,10 +191,10 @@ def _mark_of(source: Path) -> str:
     return f"-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:8]}"
 
 
-def parse_change(text: str, hosts: int) -> Change:
+def parse_change(text: str, hosts: int) -> ScheduledChange:
     """`10s:h2:bandwidth=1mbit` or, for all hosts, `10s:bandwidth=1mbit`."""
     from minga.base.units import parse_bandwidth, parse_duration, parse_fraction
-    from minga.comm.simulated import Change
+    from minga.comm.simulated import ScheduledChange
     from minga.errors import ConfigError
 
     example = "such as 10s:bandwidth=1mbit, 10s:h2:speed=0.25 or 30s:h3:lost"
@@ -219,17 +219,17 @@ def parse_change(text: str, hosts: int) -> Change:
                 raise ConfigError(f"--change {text!r}: {field} should be 0 (nothing gets through) or more")
             both = field == "bandwidth"
             up, down = (rate if both or field == way else None for way in ("up", "down"))
-            return Change(time=moment, host=number, up=up, down=down)
+            return ScheduledChange(time=moment, host=number, up=up, down=down)
         case "delay" if value:
             delay = parse_duration(value)
             if not 0 <= delay < math.inf:
                 raise ConfigError(f"--change {text!r}: delay should be 0 or more")
-            return Change(time=moment, host=number, delay=delay)
+            return ScheduledChange(time=moment, host=number, delay=delay)
         case "speed" if value:
             speed = parse_fraction(value)
             if not speed > 0:
                 raise ConfigError(f"--change {text!r}: speed should be above 0, such as 0.25")
-            return Change(time=moment, host=number, speed=speed)
+            return ScheduledChange(time=moment, host=number, speed=speed)
         case "lost" if not value and number is not None:
-            return Change(time=moment, host=number, lost=True)
+            return ScheduledChange(time=moment, host=number, lost=True)
     raise ConfigError(f"--change {text!r}: nobody knows {what!r}; {example} (bandwidth, up, down, delay, speed, lost)")

@@ -50,13 +50,13 @@ class BlockCodec(BiasedCodec):
             self.pack(piece.view(-1, width), scales, packed, generator)
         return encoded
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         for piece, width, scales, packed in self._pieces(encoded, into):
             piece.view(-1, width).copy_(self.unpack(packed, scales.to(into.dtype), width))
 
-    def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
-        for piece, width, scales, packed in self._pieces(encoded, owed):
-            piece.view(-1, width).sub_(self.unpack(packed, scales.to(owed.dtype), width))
+    def take_out(self, whole: Tensor, encoded: Tensor, stream: Stream) -> None:
+        for piece, width, scales, packed in self._pieces(encoded, whole):
+            piece.view(-1, width).sub_(self.unpack(packed, scales.to(whole.dtype), width))
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
         length = vector.numel()

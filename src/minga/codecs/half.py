@@ -24,10 +24,10 @@ class Half(Codec):
     def linear(self) -> bool:
         return True
 
-    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector.to(self.dtype)
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         into.copy_(encoded)
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:

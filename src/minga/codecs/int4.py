@@ -18,7 +18,7 @@ _ZERO = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Int4(IntegerCodec):
-    """4-bit integers with a scale for each block and error feedback; enough for movements (arXiv:2501.18512).
+    """4-bit integers with a scale for each block and error feedback; enough for deltas (arXiv:2501.18512).
 
     Blocks are small, since there are only seven steps up to the largest value: of a thousand values one is so large
     that most of the others would become zero.
@@ -32,7 +32,7 @@ class Int4(IntegerCodec):
     """Values that share a scale, a multiple of 8."""
 
     rounding: Literal["stochastic", "nearest"] = "nearest"
-    """nearest: the smallest error, for feedback to make good. stochastic: right in the mean also without it."""
+    """nearest: the smallest error, which error feedback makes good. stochastic: right in the mean also without it."""
 
     def store(self, integers: Tensor, packed: Tensor) -> None:
         # The first half in the low bits, the second in the high ones: whole runs, which a core does many at a time.

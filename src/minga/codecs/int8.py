@@ -18,6 +18,7 @@ class Int8(IntegerCodec):
     """8-bit integers with a scale for each block, rounded at random so that the mean is right (arXiv:1610.02132)."""
 
     biased: ClassVar[bool] = False
+    epochs_factor: ClassVar[float] = 1.0
     bits: ClassVar[int] = 8
     steps: ClassVar[int] = 127
 

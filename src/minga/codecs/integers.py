@@ -39,7 +39,7 @@ class IntegerCodec(BlockCodec):
     def pack(self, rows: Tensor, scales: Tensor, packed: Tensor, generator: torch.Generator) -> None:
         steps = rows.abs()
         scales.copy_(steps.amax(1).div_(self.steps))
-        # A block of zeros, or so small that 1 / scale is no number, becomes zeros.
+        # A block of zeros, or so small that 1 / scale is infinite, becomes zeros.
         scales.masked_fill_(scales < torch.finfo(torch.float32).tiny, 0)
         torch.mul(rows, torch.where(scales > 0, 1 / scales, 0).to(rows.dtype)[:, None], out=steps)
         if self.rounding == "stochastic":

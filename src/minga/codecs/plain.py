@@ -24,10 +24,10 @@ class Plain(Codec):
     def linear(self) -> bool:
         return True
 
-    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         if encoded is not into:
             into.copy_(encoded)
 

@@ -81,18 +81,18 @@ class PowerSGD(BiasedCodec):
         stream.memory["directions"] = second / size if size > 0 else directions
         return given, mean
 
-    def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
+    def take_out(self, whole: Tensor, encoded: Tensor, stream: Stream) -> None:
         plan = _plan(stream.shapes, self.rank)
-        encoded = self._floats(encoded, owed, plan, stream)
+        encoded = self._floats(encoded, whole, plan, stream)
         if not bool(torch.isfinite(encoded.sum())):
-            return  # another rank's vector was no number, so nobody's has arrived: all of it is still owed
-        layers = torch.split(owed, plan.sizes)
+            return  # another rank's vector was non-finite, so nobody's has arrived: all of it stays in the residual
+        layers = torch.split(whole, plan.sizes)
         for matrix, left, right in zip(plan.matrices(layers), plan.lefts(encoded), plan.rights(encoded), strict=True):
             matrix.addmm_(left.t(), right, alpha=-1)
         for index, values in plan.values(encoded):
             layers[index].sub_(values)
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         plan = _plan(stream.shapes, self.rank)
         encoded = self._floats(encoded, into, plan, stream)
         layers = torch.split(into, plan.sizes)
@@ -113,7 +113,7 @@ class PowerSGD(BiasedCodec):
         if self.linear:
             return encoded
         thin = like.new_empty(plan.length)
-        _BYTES.decode(encoded, thin, stream)
+        _BYTES.decompress(encoded, thin, stream)
         return thin
 
     def _last_directions(self, vector: Tensor, stream: Stream, length: int) -> Tensor:

@@ -31,8 +31,8 @@ class RandomK(SparseCodec):
     def linear(self) -> bool:
         return True
 
-    def encode(self, vector: Tensor, stream: Stream) -> Tensor:
-        encoded = super().encode(vector, stream)
+    def compress_next(self, vector: Tensor, stream: Stream) -> Tensor:
+        encoded = super().compress_next(vector, stream)
         if not self.feedback:
             self._scale(encoded, vector)
         return encoded

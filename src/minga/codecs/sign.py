@@ -26,6 +26,7 @@ class Sign(BlockCodec):
     """
 
     faithful: ClassVar[bool] = False
+    epochs_factor: ClassVar[float] = 1.05
     bits: ClassVar[int] = 1
 
     def pack(self, rows: Tensor, scales: Tensor, packed: Tensor, generator: torch.Generator) -> None:

@@ -48,26 +48,26 @@ class SparseCodec(BiasedCodec):
     def sent(self, encoded: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """Positions and values of what was sent; the values are a part of `encoded`."""
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         positions, values = self.sent(encoded, into)
         into.zero_()
         into[positions] = values
 
-    def owe(self, vector: Tensor, stream: Stream) -> Tensor:
+    def add_residual(self, vector: Tensor, stream: Stream) -> Tensor:
         if not self.momentum_correction:
-            return super().owe(vector, stream)
+            return super().add_residual(vector, stream)
         if stream.velocity is None:
             stream.velocity = vector.clone()
         else:
             stream.velocity.mul_(stream.momentum).add_(vector)
-        return super().owe(stream.velocity, stream)
+        return super().add_residual(stream.velocity, stream)
 
-    def settle(self, owed: Tensor, encoded: Tensor, stream: Stream) -> None:
-        positions, _ = self.sent(encoded, owed)
+    def take_out(self, whole: Tensor, encoded: Tensor, stream: Stream) -> None:
+        positions, _ = self.sent(encoded, whole)
         if stream.velocity is not None:
             # What waited has the momentum of all its steps in it: starting anew keeps stale directions from being
             # followed. The paper starts anew wherever something was sent; what did not wait is not stale, and so
             # sending everything in every step is SGD with momentum.
             velocity = stream.velocity[positions]
-            stream.velocity[positions] = torch.where(owed[positions] == velocity, velocity, 0)
-        owed.index_fill_(0, positions, 0)
+            stream.velocity[positions] = torch.where(whole[positions] == velocity, velocity, 0)
+        whole.index_fill_(0, positions, 0)

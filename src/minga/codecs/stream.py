@@ -1,4 +1,4 @@
-"""What a codec remembers of the vectors that go one way, from each to the next."""
+"""What a codec remembers from one vector to the next."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Stream", "matrix_shape"]
 
 @dataclass
 class Stream:
-    """The memory of one sender for one kind of vector: what it still owes, warm starts, random numbers.
+    """The memory of one sender for one kind of vector: its residual, warm starts, random numbers.
 
-    A vector that is sent again and again (the gradients of a bucket, a replica's movement) has a stream of its own
+    A vector that is sent again and again (the gradients of a bucket, a replica's delta) has a stream of its own
     on every rank. It lives in `replica.state`, so checkpoints have it.
     """
 
@@ -37,7 +37,7 @@ class Stream:
     """How many vectors were encoded so far."""
 
     residual: Tensor | None = None
-    """What was not sent yet: it is added to the next vector."""
+    """What was not sent yet: it is added to the next vector (error feedback)."""
 
     velocity: Tensor | None = None
     """For momentum correction: the accumulated gradients."""
@@ -54,11 +54,11 @@ class Stream:
         return cls(cut, seed=seed, rank=rank)
 
     def aside(self) -> Stream:
-        """A copy for a vector that must leave no trace in this one, such as one that is no number."""
+        """A copy for a vector that must leave no trace in this one, such as a non-finite one."""
         return dataclasses.replace(self, residual=None, velocity=None, memory=dict(self.memory))
 
     def skip(self, aside: Stream) -> None:
-        """Go on as after sending a vector by way of `aside`: with random choices and directions, but owing nothing."""
+        """Go on as after sending a vector by way of `aside`: with its random choices, but no residual."""
         self.count, self.memory = aside.count, aside.memory
 
     def shared_generator(self) -> torch.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ class TopK(SparseCodec):
 
     With momentum correction it is Deep Gradient Compression (Lin et al., arXiv:1712.01887).
     """
+
+    epochs_factor: ClassVar[float] = 1.05
 
     selection: Literal["sampled", "exact"] = "sampled"
     """sampled: compare only what a random sample shows to be large. exact: torch.topk. Both find the largest."""

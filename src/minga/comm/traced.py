@@ -9,50 +9,17 @@ what a background job waits for is hidden behind the caller's own work and is no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from minga.comm.transport import Pending, Transport
+from minga.comm.transport import Pending, Sent, Transport
 from minga.errors import PeerLost
+from minga.measure.traffic import Traffic
 
-__all__ = ["TracedTransport", "Traffic"]
-
-
-@dataclass
-class Traffic:
-    """What one rank has sent so far: payload only, without the headers of TCP and below."""
-
-    bytes: int = 0
-    messages: int = 0
-    received: int = 0
-    """Messages that have come, and collectives of the backend's own that are done."""
-
-    _counting: bool = True
-
-    def count(self, nbytes: int, messages: int = 1, *, always: bool = False) -> None:
-        if self._counting or always:
-            self.bytes += nbytes
-            self.messages += messages
-
-    def count_received(self, *, always: bool = False) -> None:
-        if self._counting or always:
-            self.received += 1
-
-    def reset(self) -> None:
-        self.bytes = self.messages = self.received = 0
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Don't count what is sent meanwhile, such as the sums of an evaluation."""
-        self._counting = False
-        try:
-            yield
-        finally:
-            self._counting = True
+__all__ = ["TracedTransport"]
 
 
 class TracedTransport(Transport):
@@ -121,18 +88,11 @@ class TracedTransport(Transport):
                 raise
         self.count_received()
 
-    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
-        if not self._inner.ring_at_once(vector, ranks):
-            return False
-        members = list(range(self.size)) if ranks is None else list(ranks)
-        place, count = members.index(self.rank), len(members)
-        # Chunk (place - hop) goes out at each of the 2 (n - 1) hops: all chunks twice, but for two.
-        lengths = [vector.numel() // count + (chunk < vector.numel() % count) for chunk in range(count)]
-        kept = lengths[(place + 1) % count] + lengths[(place + 2) % count]
-        empty = 2 * lengths.count(0) - (lengths[(place + 1) % count] == 0) - (lengths[(place + 2) % count] == 0)
-        sent = (2 * vector.numel() - kept) * vector.element_size()
-        self._traffic.count(sent, 2 * (count - 1) - empty, always=self._background)
-        return True
+    def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
+        sent = self._inner.carry_out(name, vector, ranks)
+        if sent is not None:
+            self._traffic.count(sent.bytes, sent.messages, always=self._background)
+        return sent
 
     def count_received(self) -> None:
         self._traffic.count_received(always=self._background)

@@ -10,15 +10,16 @@ before `wait()` has returned. Every wait has a deadline.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from minga.errors import UnsupportedError
 
-__all__ = ["Done", "Group", "MergeRecorder", "Pending", "Transport"]
+__all__ = ["Done", "Group", "MergeRecorder", "Pending", "Sent", "Transport", "collective"]
 
 
 class Pending(ABC):
@@ -66,6 +67,13 @@ class MergeRecorder(Protocol):
         """`vector` has become its mean over these ranks."""
 
 
+class Sent(NamedTuple):
+    """What a rank has sent: payload only, without the headers of TCP and below."""
+
+    bytes: int
+    messages: int
+
+
 class Transport(ABC):
     """Messages between `size` ranks, of which this is `rank`."""
 
@@ -74,7 +82,7 @@ class Transport(ABC):
     hosts: Sequence[str]
     """The host of each rank, for algorithms that treat neighbours differently."""
     merges: MergeRecorder | None = None
-    """Who is told by collectives over this transport what they have averaged; set by the training loop."""
+    """Who is notified by collectives over this transport of what they have averaged; set by the training loop."""
 
     @abstractmethod
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
@@ -117,12 +125,9 @@ class Transport(ABC):
         for message in pending:
             message.wait()
 
-    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
-        """Whether this transport has let the time of a ring all-reduce of a vector without values go by, as a whole.
-
-        Only simulations by sizes do; everybody else goes through its messages.
-        """
-        return False
+    def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
+        """A collective in a way of the transport's own: what this rank has sent for it. None: by its messages."""
+        return None
 
     def close(self) -> None:  # noqa: B027  (most transports have nothing to close)
         """Give back sockets and threads."""
@@ -177,13 +182,13 @@ class Group(Transport):
         chosen = range(self.size) if ranks is None else ranks
         self._parent.all_gather(buffers, [self._ranks[rank] for rank in chosen])
 
-    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
+    def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
         chosen = range(self.size) if ranks is None else ranks
-        return self._parent.ring_at_once(vector, [self._ranks[rank] for rank in chosen])
+        return self._parent.carry_out(name, vector, [self._ranks[rank] for rank in chosen])
 
 
 class _MergesInGroup:
-    """Tells the parent's recorder in the parent's numbering."""
+    """Notifies the parent's recorder in the parent's numbering."""
 
     def __init__(self, inner: MergeRecorder, ranks: list[int]) -> None:
         self._inner = inner
@@ -194,7 +199,7 @@ class _MergesInGroup:
 
 
 class _InGroup(Pending):
-    """A receive whose source is told in the group's numbering."""
+    """A receive whose source has the group's numbering."""
 
     def __init__(self, inner: Pending, ranks: list[int]) -> None:
         self._inner = inner
@@ -209,3 +214,14 @@ class _InGroup(Pending):
 
     def cancel(self) -> None:
         self._inner.cancel()
+
+
+def collective(function: Callable[[Transport, Tensor], None]) -> Callable[[Transport, Tensor], None]:
+    """A function of all ranks over a transport, which may carry it out in a way of its own."""
+
+    @functools.wraps(function)
+    def run(comm: Transport, vector: Tensor) -> None:
+        if comm.carry_out(function.__name__, vector) is None:
+            function(comm, vector)
+
+    return run

@@ -106,7 +106,7 @@ def part_of(dataset: Dataset[Any], rank: int, ranks: int, batch: int, device: to
 
 
 def length(dataset: Dataset[Any]) -> int:
-    """The number of samples; `WorkloadError` for a stream that does not tell it."""
+    """The number of samples; `WorkloadError` for a stream that does not say it."""
     samples = StreamReader(dataset).samples if is_stream(dataset) else len(dataset)  # type: ignore[arg-type]
     if samples is None:
         raise WorkloadError(

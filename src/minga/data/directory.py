@@ -7,20 +7,22 @@ dataset_directory("mnist", None, needs=["train-images-idx3-ubyte"])
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+from minga.data.packed import lies_here
 from minga.data.sources import known_datasets
 from minga.errors import DataError
 
-__all__ = ["data_directory", "dataset_directory", "lies_here"]
+__all__ = ["check_space", "data_directory", "dataset_directory"]
 
 
 def data_directory(given: Path | None) -> Path:
     """Where data sets are fetched to and looked for: what is given, what MINGA_DATA says, or this user's own."""
-    told = os.environ.get("MINGA_DATA")
+    chosen = os.environ.get("MINGA_DATA")
     if given is not None:
         return given.expanduser()
-    return Path(told).expanduser() if told else _of_this_user()
+    return Path(chosen).expanduser() if chosen else _of_this_user()
 
 
 def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path:
@@ -47,12 +49,11 @@ def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path
     )
 
 
-def lies_here(path: Path) -> Path | None:
-    """The file itself, or the same with `.gz` behind it; None if neither is there."""
-    for candidate in (path, path.with_name(f"{path.name}.gz")):
-        if candidate.is_file():
-            return candidate
-    return None
+def check_space(what: str, folder: Path, needed: int, remedy: str) -> None:
+    """`DataError` where the disk of a folder has less room than is needed."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(f"{what} needs {needed:,} more bytes, and the disk of {folder} has {free:,} left; {remedy}")
 
 
 def _how_to_fetch(folder: str, data: Path | None) -> str:
@@ -62,5 +63,5 @@ def _how_to_fetch(folder: str, data: Path | None) -> str:
 
 
 def _of_this_user() -> Path:
-    told = os.environ.get("XDG_DATA_HOME")
-    return (Path(told) if told else Path.home() / ".local" / "share") / "minga" / "data"
+    chosen = os.environ.get("XDG_DATA_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".local" / "share") / "minga" / "data"

@@ -1,4 +1,4 @@
-"""Whether two machines have the same data set: a short word about some of its samples.
+"""Whether two machines have the same data set: a short digest of some of its samples.
 
 fingerprint(workload.train)  # "1438 samples, 5f0c3a9e21b7"
 """
@@ -34,12 +34,12 @@ def fingerprint(dataset: Any) -> str:
     if known is not None:
         return known
     if type(dataset) is TensorDataset and sum(tensor.nbytes for tensor in dataset.tensors) <= _MOST_BYTES:
-        digest = hashlib.sha256(b"".join(hashlib.sha256(_word(tensor)).digest() for tensor in dataset.tensors))
+        digest = hashlib.sha256(b"".join(hashlib.sha256(_bytes_of(tensor)).digest() for tensor in dataset.tensors))
         return f"{count} samples, {digest.hexdigest()[:12]}"
     chosen = sorted({count * index // _SAMPLES for index in range(_SAMPLES)} | {count - 1})
     digest = hashlib.sha256()
     for index in chosen:
-        first, second = _word(dataset[index]), _word(dataset[index])
+        first, second = _bytes_of(dataset[index]), _bytes_of(dataset[index])
         digest.update(first if first == second else b"varies")
     return f"{count} samples, {digest.hexdigest()[:12]}"
 
@@ -55,19 +55,19 @@ def _of_stream(dataset: Any) -> str:
     beginning = Stretch(0, 0, reader.reaches(0, 0, _SAMPLES))
     digest = hashlib.sha256()
     for first, second in zip(reader.read(beginning), again.read(beginning), strict=True):
-        digest.update(_word(first) if _word(first) == _word(second) else b"varies")
+        digest.update(_bytes_of(first) if _bytes_of(first) == _bytes_of(second) else b"varies")
     count = "a stream" if reader.samples is None else f"a stream of {reader.samples} samples"
     return f"{count}, {digest.hexdigest()[:12]}"
 
 
-def _word(value: Any) -> bytes:
+def _bytes_of(value: Any) -> bytes:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         return f"{plain.dtype}{tuple(plain.shape)}".encode() + plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     if isinstance(value, list | tuple):
-        return b"(" + b",".join(_word(each) for each in value) + b")"
+        return b"(" + b",".join(_bytes_of(each) for each in value) + b")"
     if isinstance(value, dict):
-        return b"{" + b",".join(_word(key) + b":" + _word(each) for key, each in value.items()) + b"}"
+        return b"{" + b",".join(_bytes_of(key) + b":" + _bytes_of(each) for key, each in value.items()) + b"}"
     if hasattr(value, "tobytes") and hasattr(value, "shape"):  # numpy
         return f"{value.dtype}{value.shape}".encode() + bytes(value.tobytes())
     if value is None or isinstance(value, bool | int | float | str | bytes):

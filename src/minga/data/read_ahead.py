@@ -3,9 +3,9 @@
     ahead = ReadAhead(lambda share: fetch(dataset, share.indices, device), batches=4)
     batch = ahead.take(share, order, lambda copy: copy.take(rank, workers, batch))
 
-What comes next is told by a copy of the order, since the order is a function. It is a guess: when ranks form anew, or a
-run goes on from another place, what is asked for is not what was read ahead. Then that is dropped and read directly, so
-positions, checkpoints and changes of membership know nothing of reading ahead.
+What comes next is known from a copy of the order, since the order is a function. It is a guess: when ranks re-form, or
+a run goes on from another place, what is asked for is not what was read ahead. Then that is dropped and read directly,
+so positions, checkpoints and changes of membership know nothing of reading ahead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from minga.data.order import Order, Share, Stretch
 
@@ -32,48 +33,23 @@ _LEAVING_SECONDS = 5.0
 Item = TypeVar("Item")
 
 
-class _Reading(Generic[Item]):
-    """Something that a thread reads."""
-
-    def __init__(self, read: Callable[[], Item]) -> None:
-        self._read = read
-        self._done = threading.Event()
-        self._outcome: tuple[Item | None, BaseException | None] = (None, None)
-        self.dropped = False
-
-    def work(self) -> None:
-        try:
-            if not self.dropped:
-                self._outcome = (self._read(), None)
-        except BaseException as error:  # whoever asks for it gets it
-            self._outcome = (None, error)
-        self._done.set()
-
-    def result(self) -> Item:
-        self._done.wait()
-        value, error = self._outcome
-        if error is not None:
-            raise error
-        return value  # type: ignore[return-value]
-
-
-class _Readers:
+class _ReaderThreads:
     """Threads that read what is submitted, and end when nothing was for a while: nobody has to close them."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._waiting: queue.SimpleQueue[_Reading[Any]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alive = 0
         self._unfinished = 0
         self._leaving = False
         _all_readers.add(self)
 
-    def submit(self, read: Callable[[], Item]) -> _Reading[Item]:
-        reading = _Reading(read)
+    def submit(self, read: Callable[[], Item]) -> Future[Item]:
+        reading: Future[Item] = Future()
         with self._lock:
             self._unfinished += 1
-            self._waiting.put(reading)
+            self._waiting.put((reading, read))
             if self._alive < min(self._threads, self._unfinished):
                 self._alive += 1
                 threading.Thread(target=self._work, name="minga-reader", daemon=True).start()
@@ -82,7 +58,7 @@ class _Readers:
     def _work(self) -> None:
         while True:
             try:
-                reading = self._waiting.get(timeout=_IDLE_SECONDS)
+                reading, read = self._waiting.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._waiting.empty():  # nothing was put since; whoever puts from now on sees one fewer alive
@@ -90,8 +66,13 @@ class _Readers:
                         return
                 continue
             if self._leaving:
-                reading.dropped = True
-            reading.work()
+                reading.cancel()
+            if reading.set_running_or_notify_cancel():
+                try:
+                    reading.set_result(read())
+                except BaseException as error:  # whoever asks for it gets it
+                    reading.set_exception(error)
+            del reading, read  # or the last batch would stay in memory until the next is read
             with self._lock:
                 self._unfinished -= 1
 
@@ -104,7 +85,7 @@ class _Readers:
         return self._unfinished > 0
 
 
-_all_readers: weakref.WeakSet[_Readers] = weakref.WeakSet()
+_all_readers: weakref.WeakSet[_ReaderThreads] = weakref.WeakSet()
 
 
 @atexit.register
@@ -123,8 +104,8 @@ class ReadAhead:
     def __init__(self, read: Callable[[Share], Any], *, batches: int, threads: int = _MOST_THREADS) -> None:
         self._read = read
         self._batches = batches
-        self._readers = _Readers(min(batches, threads))
-        self._ahead: deque[tuple[tuple[Stretch, ...], _Reading[Any]]] = deque()
+        self._readers = _ReaderThreads(min(batches, threads))
+        self._ahead: deque[tuple[tuple[Stretch, ...], Future[Any]]] = deque()
         self._order: Order | None = None
         """Where the last batch that is being read ahead ends."""
         self.hits = 0
@@ -142,7 +123,7 @@ class ReadAhead:
             return reading.result()
         self.misses += 1
         for _, reading in self._ahead:
-            reading.dropped = True
+            reading.cancel()
         self._ahead.clear()
         self._order = order.copy()
         self._read_on(coming)
@@ -160,7 +141,7 @@ class ReadAhead:
 
 def in_advance(reads: Iterable[Callable[[], Item]], batches: int) -> Iterator[Item]:
     """What these functions return, in their order, some of them called in threads before they are asked for."""
-    readers, ahead = _Readers(min(batches, _MOST_THREADS)), deque[_Reading[Item]]()
+    readers, ahead = _ReaderThreads(min(batches, _MOST_THREADS)), deque[Future[Item]]()
     try:
         for read in reads:
             ahead.append(readers.submit(read))
@@ -170,4 +151,4 @@ def in_advance(reads: Iterable[Callable[[], Item]], batches: int) -> Iterator[It
             yield ahead.popleft().result()
     finally:
         for reading in ahead:
-            reading.dropped = True
+            reading.cancel()

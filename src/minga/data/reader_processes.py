@@ -47,10 +47,10 @@ class ReaderProcesses:
 
     def __init__(self, dataset: Dataset[Any], count: int) -> None:
         self._dataset = dataset
-        self._free: queue.SimpleQueue[_Reader | None] = queue.SimpleQueue()
-        self._all: list[_Reader] = []
+        self._free: queue.SimpleQueue[_ReaderProcess | None] = queue.SimpleQueue()
+        self._all: list[_ReaderProcess] = []
         for _ in range(count):
-            reader = _Reader(dataset, [each.line for each in self._all])
+            reader = _ReaderProcess(dataset, [each.line for each in self._all])
             self._all.append(reader)
             self._free.put(reader)
         self._alive = count
@@ -88,7 +88,7 @@ class ReaderProcesses:
         self._free.put(None)
         _end(self._all)
 
-    def _lost(self, reader: _Reader, error: OSError) -> None:
+    def _lost(self, reader: _ReaderProcess, error: OSError) -> None:
         reader.end()
         with self._lock:
             self._alive -= 1
@@ -99,12 +99,12 @@ class ReaderProcesses:
             self._free.put(None)
 
 
-def _end(readers: list[_Reader]) -> None:
+def _end(readers: list[_ReaderProcess]) -> None:
     for reader in readers:
         reader.end()
 
 
-class _Reader:
+class _ReaderProcess:
     """One process, as the rank sees it."""
 
     def __init__(self, dataset: Dataset[Any], others: list[socket.socket]) -> None:
@@ -182,9 +182,9 @@ def _answer(line: socket.socket, dataset: Dataset[Any], indices: Tensor, seed: i
     try:
         tree = _pack(_read(dataset, indices, seed), tensors)
     except Exception as error:
-        told = "" if isinstance(error, DataError) else traceback.format_exc()
+        trace = "" if isinstance(error, DataError) else traceback.format_exc()
         message = str(error) if isinstance(error, DataError) else repr(error)
-        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": told}).encode()
+        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": trace}).encode()
         line.sendall(b"E" + _NUMBER.pack(len(text)) + text)
         return
     with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _in_memory() as file:

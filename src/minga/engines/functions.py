@@ -89,7 +89,7 @@ def launch(
             tick()
             output.pass_on_rest()
     results = [_result(run, rank) for rank in range(experiment.ranks)]
-    return Launched(results, run, summarise(run, experiment))
+    return Launched(results, run, summarise(run))
 
 
 def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

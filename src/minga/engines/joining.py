@@ -25,7 +25,8 @@ from minga.launch.orders import RankOrder, RosterEntry
 from minga.launch.processes import Job, processes
 from minga.launch.signals import stop_when_asked
 from minga.launch.supervisor import Supervisor
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import events_of, read_events
+from minga.measure.events import Started, Stopped
 from minga.measure.power import machine_power
 from minga.membership.handover import hand_over
 from minga.membership.inquiry import Visit, ask
@@ -117,7 +118,7 @@ def join_run(
             _train(job, run, view.tick)
     finally:
         _hand_over(visit, id, description.number, event_file(run, description.number))
-    return summarise(run, experiment)
+    return summarise(run)
 
 
 def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
@@ -137,7 +138,7 @@ def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
     """Whatever became of this node: where the run was started they want to know what it did, if it did anything."""
     try:
         # One that was refused is not one that got lost, and why it ended is not why the run did.
-        if file.is_file() and any(event["event"] == "started" for event in read_events(file)):
+        if file.is_file() and any(isinstance(event, Started) for event in read_events(file)):
             hand_over(visit, id=id, number=number, file=file)
     except (MingaError, OSError) as error:  # that machine may be gone
         _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)
@@ -145,10 +146,8 @@ def _hand_over(visit: Visit, id: str, number: int, file: Path) -> None:
 
 def _why(run: Path) -> str:
     """What a rank that stopped of itself has said last."""
-    reasons = [
-        event["reason"] for path in event_files(run) for event in read_events(path) if event["event"] == "stopped"
-    ]
-    return str(reasons[-1]) if reasons else ""
+    stopped = events_of(run, Stopped)
+    return stopped[-1].reason if stopped else ""
 
 
 def _experiment(description: Description, invitation: Invitation) -> Experiment:

@@ -114,6 +114,6 @@ def _train(
     with machine_power(directory, interval_seconds=interval, gpus=gpus):
         session = next_session(directory)
         launch_local(experiment, directory, view.tick, resume=resume, session=session, listening=listening)
-    summary = summarise(directory, experiment)
+    summary = summarise(directory)
     assert summary is not None, "every rank ended well, yet none began"
     return summary

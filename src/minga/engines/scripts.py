@@ -21,4 +21,4 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
     check_script(experiment, "script")
     run = make_run_directory(experiment)
     launch_script(experiment, run, script, arguments, show=show)
-    return summarise(run, experiment)
+    return summarise(run)

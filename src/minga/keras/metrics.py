@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.metrics.metric import Metric, lower_by_name
+from minga.measure.metric_names import lower_by_name
+from minga.metrics.metric import Metric
 from minga.model.keras_parts import import_keras
 
 __all__ = ["translate"]

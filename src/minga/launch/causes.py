@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, StrategyError, WorkloadError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import events_of
+from minga.measure.events import Failed
 from minga.runs.directory import log_file
 from minga.training.checkpoints.files import list_checkpoints
 
@@ -22,15 +22,15 @@ _SAME_EVERYWHERE: dict[str, type[MingaError]] = {
 
 def cause(failed: Mapping[str, int], run: Path) -> Exception:
     """The one error that the others follow from. `failed`: exit codes of processes, by their names."""
-    events = [event for path in event_files(run) for event in read_events(path) if event["event"] == "failed"]
+    events = events_of(run, Failed)
     # A rank that ended without an event (killed, crashed) is a cause too, where all events are consequences.
-    causes = [event for event in events if not event["consequence"]]
+    causes = [event for event in events if not event.consequence]
     if not causes:
-        recorded = {f"rank {event['rank']}" for event in events}
+        recorded = {f"rank {event.rank}" for event in events}
         for name, code in failed.items():
             if name not in recorded:
                 return _from_code(name, code, run)
-    return _from_event(min(causes or events, key=lambda event: float(event["time"])))
+    return _from_event(min(causes or events, key=lambda event: event.time))
 
 
 def stopped(run: Path) -> RunStopped:
@@ -60,13 +60,13 @@ def _how_to_go_on(run: Path) -> str:
     return f"; it goes on from {whole[-1].name} with: minga train --resume {run}" if whole else ""
 
 
-def _from_event(event: Mapping[str, Any]) -> Exception:
-    if event["kind"] in _SAME_EVERYWHERE:
-        return _SAME_EVERYWHERE[event["kind"]](event["message"])
-    when = f" at step {event['step']}" if event["step"] else ""
-    kind = f"{event['kind']}: " if event["traceback"] else ""
-    text = f"rank {event['rank']} failed{when}: {kind}{event['message']}"
-    return RankFailed(text, rank=event["rank"], traceback=event["traceback"])
+def _from_event(event: Failed) -> Exception:
+    if event.kind in _SAME_EVERYWHERE:
+        return _SAME_EVERYWHERE[event.kind](event.message)
+    when = f" at step {event.step}" if event.step else ""
+    kind = f"{event.kind}: " if event.traceback else ""
+    text = f"rank {event.rank} failed{when}: {kind}{event.message}"
+    return RankFailed(text, rank=event.rank, traceback=event.traceback)
 
 
 def _from_code(name: str, code: int, run: Path) -> RunError:

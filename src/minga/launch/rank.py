@@ -20,7 +20,7 @@ from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
 from minga.launch.orders import Meeting, RankOrder, RosterEntry
 from minga.launch.placement import coordinator_file
 from minga.launch.policy import LEFT_BEHIND, STOPPED
-from minga.measure.events import Failed, Stopped, Waiting
+from minga.measure.events import Failed, RankWaiting, Stopped
 from minga.measure.recorder import Recorder
 from minga.membership.session import Enrolment, MemberSession, StopRequest
 from minga.membership.state_file import wait_for_address
@@ -199,7 +199,7 @@ class _Rank:
         return _TOGETHER_SECONDS if entry.listening else None
 
     def _record_waiting(self, message: str) -> None:
-        self._recorder.emit(Waiting(time=self._recorder.now(), rank=self._rank, message=message))
+        self._recorder.emit(RankWaiting(time=self._recorder.now(), rank=self._rank, message=message))
         self._recorder.flush()
 
     def _train_together(self, meeting: Meeting, train_state: TrainState) -> None:

@@ -114,7 +114,7 @@ def find_counters(*, gpus: bool, root: Path = ROOT) -> Iterator[list[EnergyCount
         if gpus:
             try:
                 nvml = Nvml()
-            except Exception:  # NVMLError can't be named before pynvml is imported; minga doctor tells what is wrong
+            except Exception:  # NVMLError can't be named before pynvml is imported; minga doctor shows what is wrong
                 pass
             else:
                 opened.callback(nvml.close)

@@ -15,9 +15,11 @@ takes `idle_watts` as long as it trains or serves, waiting included, and `core_w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from minga.measure.events import Powered, Sampled
 
 __all__ = ["FROM_CPU_TIME", "Energy", "PowerSample", "estimated_watts", "joules_of", "together"]
 
@@ -62,10 +64,10 @@ class PowerSample:
     watts: float
 
     @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> PowerSample:
-        """From a `sample` or a `power` event; the devices of the latter are added up."""
-        watts = event["watts"]
-        return cls(event["time"], event["seconds"], sum(watts.values()) if isinstance(watts, Mapping) else watts)
+    def from_event(cls, event: Sampled | Powered) -> PowerSample:
+        """The devices of the machine are added up."""
+        watts = event.watts if isinstance(event, Sampled) else sum(event.watts.values())
+        return cls(event.time, event.seconds, watts)
 
     @property
     def window(self) -> Window:

@@ -1,37 +1,39 @@
 """The events of a run: one JSON line each, one file for each rank. Everything downstream reads these.
 
 {"event": "step", "step": 12, "epoch": 0, "loss": 0.31, "seconds": {"forward": 0.002, ...}, ...}
+
+`event_reader` reads them back. A field that is added gets a default, so that runs of before can still be read.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
+
+from pydantic import ConfigDict, FiniteFloat
 
 __all__ = [
     "CheckpointFailed",
-    "Checkpointed",
+    "CheckpointWritten",
     "Evaluated",
     "Event",
     "Failed",
     "Finished",
     "FoundNonFinite",
     "Powered",
-    "Recovered",
+    "RankRecovered",
+    "RankServing",
+    "RankWaiting",
     "Resumed",
+    "RunFacts",
     "Sampled",
-    "Serving",
     "Started",
     "Stepped",
     "Stopped",
-    "Waiting",
-    "event_files",
-    "machine_event_file",
-    "read_events",
+    "UnknownEvent",
     "step_line",
 ]
 
@@ -40,8 +42,10 @@ __all__ = [
 class Event:
     """Something that happened on a rank. Not frozen: that would double the time that making one takes."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True)
+
     event: ClassVar[str]
-    time: float
+    time: FiniteFloat
     """Seconds on the transport's clock."""
 
     def to_json(self) -> str:
@@ -50,7 +54,35 @@ class Event:
 
 
 @dataclass(kw_only=True)
-class Started(Event):
+class UnknownEvent(Event):
+    """One that a newer version has written."""
+
+    event = "unknown"
+    name: str
+
+
+@dataclass(kw_only=True)
+class RunFacts:
+    """What readers need to know of a run's strategy, workload and hosts; None in events of before these were there."""
+
+    strategy: str | None = None
+    """As people type it."""
+    lockstep: bool | None = None
+    """Whether all workers are at the same step always, so that one can hold up the others."""
+    elastic: bool | None = None
+    """Whether ranks may go and come."""
+    servers: int | None = None
+    """Ranks on top of the nodes."""
+    host: str | None = None
+    """In a lab, the name of the rank's host: h1, h2, ..."""
+    main_metric: str | None = None
+    """The metric that stands for all; None where no workload says one."""
+    lower_is_better: list[str] = field(default_factory=list)
+    """The names of metrics of which less is better."""
+
+
+@dataclass(kw_only=True)
+class Started(RunFacts, Event):
     """A rank is ready to train."""
 
     event = "started"
@@ -66,7 +98,7 @@ class Started(Event):
 
 
 @dataclass(kw_only=True)
-class Resumed(Event):
+class Resumed(RunFacts, Event):
     """A rank goes on from a checkpoint; the events before it in the file are those until then."""
 
     event = "resumed"
@@ -78,16 +110,16 @@ class Resumed(Event):
 
 
 @dataclass(kw_only=True)
-class Checkpointed(Event):
+class CheckpointWritten(Event):
     """A rank has written its part of a checkpoint."""
 
     event = "checkpoint"
     step: int
     checkpoint: str
     bytes: int
-    taking_seconds: float
+    taking_seconds: FiniteFloat
     """Of training, for a copy of what is written."""
-    writing_seconds: float
+    writing_seconds: FiniteFloat
     """Beside training."""
 
 
@@ -104,7 +136,7 @@ class CheckpointFailed(Event):
 
 @dataclass(kw_only=True)
 class FoundNonFinite(Event):
-    """A rank's loss or gradients were no numbers; the step is left out."""
+    """A rank's loss or gradients were NaN or infinite; the step is left out."""
 
     event = "non_finite"
     rank: int
@@ -129,7 +161,7 @@ class Stopped(Event):
 
 
 @dataclass(kw_only=True)
-class Recovered(Event):
+class RankRecovered(Event):
     """A rank goes on with others: somebody has gone, or come."""
 
     event = "recovered"
@@ -141,7 +173,7 @@ class Recovered(Event):
     """Who is in, by rank."""
     step: int
     """The one that all go on from."""
-    seconds: float
+    seconds: FiniteFloat
     """From when this rank noticed until all were ready to go on."""
     reason: str
     owed: int = 0
@@ -149,7 +181,7 @@ class Recovered(Event):
 
 
 @dataclass(kw_only=True)
-class Waiting(Event):
+class RankWaiting(Event):
     """A rank can't train until others are there."""
 
     event = "waiting"
@@ -158,7 +190,7 @@ class Waiting(Event):
 
 
 @dataclass(kw_only=True)
-class Serving(Event):
+class RankServing(Event):
     """A rank holds parameters from now on, instead of training."""
 
     event = "serving"
@@ -170,14 +202,14 @@ class Stepped(Event):
 
     event = "step"
     step: int
-    progress: float
+    progress: FiniteFloat
     """0 to 1."""
-    epoch: float
-    loss: float | None
+    epoch: FiniteFloat
+    loss: FiniteFloat | None
     """None for a rank that had no samples yet."""
     samples: int
     """Of this rank in this step."""
-    seconds: dict[str, float]
+    seconds: dict[str, FiniteFloat]
     """By span: data, forward, backward, exchange (own work), wait (for others), update."""
     bytes_sent: int
     """Since the start."""
@@ -227,15 +259,15 @@ class Sampled(Event):
     """What a rank's process used since the last sample, or since it began to train."""
 
     event = "sample"
-    seconds: float
+    seconds: FiniteFloat
     """Since the last sample."""
-    cpu_seconds: float
+    cpu_seconds: FiniteFloat
     memory_bytes: int
     """Resident now."""
     bytes_received: int | None
     """Through the interfaces of the rank's host, headers included; None where ranks share them."""
     bytes_sent: int | None
-    watts: float
+    watts: FiniteFloat
     """On average since the last sample."""
     estimated: bool
     """Whether `watts` is computed from the CPU time instead of read from a counter."""
@@ -246,9 +278,9 @@ class Powered(Event):
     """What the whole machine's counters say, in a file of their own; only where there are counters."""
 
     event = "power"
-    seconds: float
+    seconds: FiniteFloat
     """Since the last sample."""
-    watts: dict[str, float]
+    watts: dict[str, FiniteFloat]
     """By device, such as package-0 or gpu-0: on average since the last sample."""
 
 
@@ -258,10 +290,10 @@ class Evaluated(Event):
 
     event = "evaluated"
     step: int
-    epoch: float
+    epoch: FiniteFloat
     metrics: dict[str, float]
     """By name; the first that is not the loss stands for all, where one number must."""
-    seconds: float
+    seconds: FiniteFloat
     lower_is_better: list[str] = field(default_factory=list)
     """The names of metrics of which less is better."""
     tables: dict[str, list[list[float]]] = field(default_factory=dict)
@@ -275,10 +307,10 @@ class Finished(Event):
     event = "finished"
     steps: int
     samples: int
-    seconds: float
+    seconds: FiniteFloat
     """Of training: from the first step to the end, without evaluations."""
-    work_seconds: float
-    wait_seconds: float
+    work_seconds: FiniteFloat
+    wait_seconds: FiniteFloat
     bytes_sent: int
     messages_sent: int
     interface: dict[str, int] | None = None
@@ -303,21 +335,3 @@ class Failed(Event):
     """Empty for errors whose message says it all."""
     consequence: bool
     """Whether it failed only because another rank did."""
-
-
-def event_files(run: Path) -> list[Path]:
-    """The event files of a run, by rank."""
-    return sorted((run / "events").glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
-
-
-def machine_event_file(run: Path) -> Path:
-    """Where the power of the whole machine goes."""
-    return run / "events" / "machine.jsonl"
-
-
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events in a file; a line that a crash cut short is passed over."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                yield json.loads(line)

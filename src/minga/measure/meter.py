@@ -81,7 +81,7 @@ class Meter:
 
     def _tick(self) -> None:
         with self._lock:
-            # Soon after a pause there is too little to tell; it comes with the next sample.
+            # Soon after a pause there is too little to measure; it comes with the next sample.
             if self._running and time.perf_counter() - self._time > self._metering.interval_seconds / 2:
                 self._sample()
 

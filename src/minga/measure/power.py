@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minga.measure.counters import EnergyCounter, find_counters
-from minga.measure.events import Powered, machine_event_file
+from minga.measure.event_reader import machine_event_file
+from minga.measure.events import Powered
 from minga.measure.machine.files import ROOT
 from minga.measure.recorder import Recorder
 from minga.measure.ticker import Ticker

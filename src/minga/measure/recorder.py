@@ -1,7 +1,7 @@
 """Writes a rank's events to its file, a few times a second.
 
     recorder = Recorder(path)
-    recorder.emit(Serving(time=recorder.now())); recorder.close()
+    recorder.emit(RankServing(time=recorder.now())); recorder.close()
 
 Spans and traffic belong to the training thread; events may come from any thread.
 """
@@ -17,10 +17,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from minga.comm.traced import Traffic
 from minga.measure.events import Event, step_line
 from minga.measure.meter import Meter, Metering
 from minga.measure.spans import Spans
+from minga.measure.traffic import Traffic
 
 __all__ = ["Recorder"]
 
@@ -46,7 +46,7 @@ class Recorder:
         self._file: FileIO | None = None
         self._unwritten = bytearray()
         """What the disk has not taken yet; the first line may be on it in part."""
-        self._told = False
+        self._warned = False
         self._flushed = time.monotonic()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +116,8 @@ class Recorder:
             self._keep_for_later(error)
 
     def _keep_for_later(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             _LOG.warning("events can't be written (%s); training goes on, and the last ones may be lost", error)
         if len(self._unwritten) > _MOST_UNWRITTEN:
             del self._unwritten[self._unwritten.rfind(b"\n", 0, _MOST_UNWRITTEN) + 1 :]

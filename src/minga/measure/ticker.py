@@ -32,5 +32,5 @@ class Ticker:
         due = time.monotonic() + self._interval
         while not self._stopped.wait(max(0.0, due - time.monotonic())):
             self._function()
-            # From now on, should this thread have been kept waiting: two calls in a row would tell nothing.
+            # From now on, should this thread have been kept waiting: two calls in a row would be of no use.
             due = max(due + self._interval, time.monotonic() + self._interval / 2)

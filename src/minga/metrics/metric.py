@@ -22,16 +22,15 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
+from minga.measure.metric_names import lower_by_name
 
-__all__ = ["IGNORED", "Metric", "PerSample", "Value", "as_metric", "lower_by_name"]
+__all__ = ["IGNORED", "Metric", "PerSample", "Value", "as_metric"]
 
 Value = float | list[list[float]]
 """A number, or a table of them."""
 
 IGNORED = -100
 """The class of what does not count: what torch's cross entropy leaves out unless it is told otherwise."""
-
-_LOW = ("loss", "error", "perplexity", "mse", "mae", "rmse")
 
 
 class Metric(ABC):
@@ -86,8 +85,3 @@ class PerSample(Metric):
 def as_metric(name: str, metric: Metric | Callable[[Any, Any], Tensor]) -> Metric:
     """A workload's metric, which may be a plain function."""
     return metric if isinstance(metric, Metric) else PerSample(function=metric, name=name)
-
-
-def lower_by_name(name: str) -> bool:
-    """Whether less is better, where there is only a name to tell it by."""
-    return name.lower().endswith(_LOW)

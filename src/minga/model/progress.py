@@ -105,7 +105,7 @@ class Progress:
 
 def _part_of(vector: Tensor, whole: Tensor) -> slice | None:
     """Which elements of a flat vector another one is a view of, if it is."""
-    if vector.dtype != whole.dtype or vector.device != whole.device or not vector.is_contiguous() or vector.is_meta:
+    if vector.dtype != whole.dtype or vector.device != whole.device or not vector.is_contiguous():
         return None
     offset = vector.data_ptr() - whole.data_ptr()
     start = offset // whole.element_size()

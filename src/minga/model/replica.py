@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import math
 import zlib
@@ -111,6 +112,18 @@ class Replica:
         """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
         return self._whole.adaptive
 
+    def has_finite_gradients(self) -> bool:
+        return all_finite(self.gradients)
+
+    def digest(self) -> str:
+        """Of the parameters' bits: equal replicas have the same one."""
+        parameters = self.parameters.detach().cpu().contiguous()
+        return hashlib.sha256(parameters.view(torch.uint8).numpy().data).hexdigest()[:16]
+
+    def shared_seed(self) -> int:
+        """For random choices that equal replicas must make alike, and that differ from run to run."""
+        return zlib.crc32(self.parameters[:1000].double().cpu().numpy().tobytes())
+
     def stream(self, name: str = "main", part: slice | None = None) -> Stream:
         """What a codec remembers of one kind of vector: of the length of `part` of the parameters (None: all)."""
         streams: dict[str, Stream] = self.state.setdefault("streams", {})
@@ -189,13 +202,13 @@ class Replica:
             averaged = self.replicas == 1 or self.info.averaged_elements >= self.layout.length
         if averaged:
             with self.spans.span("update"):
-                self._apply(1.0, good=all_finite(self.gradients))
+                self._apply(1.0, good=self.has_finite_gradients())
         elif not self.info.batch_fraction:  # momentum alone should not move a replica that had no samples
             self.progress.last_applied_step = self.step
         else:
             with self.spans.span("update"):
                 # These gradients were looked at already, unless neighbours have averaged theirs with them since.
-                good = all_finite(self.gradients) if self.buckets else self.info.non_finite is None
+                good = self.has_finite_gradients() if self.buckets else self.info.non_finite is None
                 self._apply(math.sqrt(self.replicas) if self.optimizer_is_adaptive else 1.0, good=good, decay=1.0)
 
     def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from minga.base.cost import tell, unheard
 from minga.model.clipping import clipping_of
 from minga.model.layout import Layout
 
@@ -149,8 +148,6 @@ class SlicedOptimizer:
                 group["weight_decay"] *= decay / scale  # torch multiplies it by the learning rate
         try:
             self._optimizer.step()
-            if not unheard():
-                tell("update", None, sum(run.stop - run.start for run in self._runs))
         finally:
             for group, before in zip(groups, usual, strict=True):
                 group.update(before)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from minga.base.config import FieldError
 from minga.base.spec import describe
-from minga.codecs import Codec, Int8, Plain
+from minga.codecs import Codec, Int8
 from minga.comm import Transport, all_reduce_sum, broadcast
 from minga.comm.probing import probe
 from minga.errors import ProtocolError
@@ -66,7 +66,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
     The first steps are trained alone, to see how long they take on every node; then the links are measured, the first
     rank simulates what might be best, and all go on with that. Strategies with servers are not among it, since ranks
     keep their roles; `minga plan` knows them too. When steps become slower or faster than they were, or nodes go and
-    come, this is done anew. What a failing peer does is as with the strategy in use. The run's notes tell what was
+    come, this is done again. What a failing peer does is as with the strategy in use. The run's notes say what was
     planned, and when.
     """
 
@@ -79,7 +79,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         return _strategy(state.inner) if state is not None and state.inner else _ALONE
 
     def check(self) -> None:
-        if not isinstance(self.codec, Plain):
+        if self.codec.changes_form:
             raise FieldError(("codec",), "auto chooses codecs by itself; leave it out, or say adaptive")
 
     def start(self, replica: Replica, comm: Transport) -> None:
@@ -159,7 +159,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         state: AutoState = replica.state[_KEY]
         self.active(replica).finish(replica, comm)
         if state.watch is not None:
-            state.watch.hear(comm)
+            state.watch.complete()
 
     # --- what the strategy in use does ------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
         state: AutoState = replica.state[_KEY]
         pause(self.active(replica), replica, comm)
         if state.watch is not None:
-            state.watch.hear(comm)
+            state.watch.complete()
 
     def memory(self, replica: Replica) -> Memory:
         kept = remember(replica.state)

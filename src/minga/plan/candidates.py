@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minga.base.spec import describe
-from minga.codecs import Codec, Sign, TopK
 from minga.strategies import Strategy
 
 __all__ = ["Candidate", "candidates_among_peers", "candidates_for"]
@@ -14,6 +13,8 @@ __all__ = ["Candidate", "candidates_among_peers", "candidates_for"]
 _PERIODS = (4, 8, 16, 32, 64)
 # More of them beside workers make messages small and many.
 _MOST_SERVERS = 8
+# As many epochs more than one node needs, at most, for what nodes take up without asking people.
+_LITTLE = 1.02
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,11 @@ class Candidate:
 
     @property
     def epochs_factor(self) -> float:
-        """How many epochs it needs for what one process learns in one: an assumption, where no pilot has been run.
+        """How many epochs it needs for what one process learns in one: an assumption, where no trial run was made.
 
         What is late counts less, with the square root of how late it is; what a codec leaves out comes later.
         """
-        return self.strategy.traits.epochs_factor(self.nodes) * _codec_factor(self.strategy.codec)
-
-
-def _codec_factor(codec: Codec) -> float:
-    if isinstance(codec, TopK | Sign):
-        return 1.05
-    return 1.01 if codec.biased else 1.0
+        return self.strategy.traits.epochs_factor(self.nodes) * self.strategy.codec.epochs_factor
 
 
 def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) -> Iterator[Candidate]:
@@ -78,7 +73,7 @@ def candidates_for(nodes: int, batch: int, *, total_batch: int | None = None) ->
 
 
 def candidates_among_peers(nodes: int) -> list[Candidate]:
-    """Those that all nodes of a running job can take up without a word from people: no servers, and little to lose.
+    """Those that all nodes of a running job can take up by themselves: no servers, and little to lose.
 
     All-reduce, also in forms that were found to learn as much, and `adaptive`, which has an accuracy budget. Long local
     periods and sparse gradients are for people who have tried them.
@@ -88,7 +83,7 @@ def candidates_among_peers(nodes: int) -> list[Candidate]:
         each
         for each in found
         if (each.strategy.traits.adapts or each.strategy.traits.averages_gradients)
-        and not isinstance(each.strategy.codec, TopK)
+        and each.strategy.codec.epochs_factor <= _LITTLE
     ]
 
 

@@ -80,7 +80,7 @@ def plan(
     `processes`: that price candidates, at most; the plan is the same.
     """
     epochs = epochs or profile.epochs
-    cluster.wires(cluster.nodes)  # what can't be simulated is told at once
+    cluster.wires(cluster.nodes)  # what can't be simulated is an error at once
     chosen = list(candidates or _candidates(cluster.nodes, batches or [profile.batch], total_batch))
     if ranks_may_move:
         chosen = [_placed(candidate, cluster) for candidate in chosen]

@@ -61,7 +61,7 @@ def price(
 ) -> Price:
     """Simulate some steps of a candidate; `total_batch`: of all nodes together, where it does not divide evenly.
 
-    `varied`: whether nodes' steps vary as measured. Where they don't, a few steps tell all.
+    `varied`: whether nodes' steps vary as measured. Where they don't, a few steps are enough.
     """
     steps_in_all = _steps(candidate, varied=varied)
     together = min(profile.samples, total_batch or candidate.nodes * candidate.batch)
@@ -81,15 +81,12 @@ def price(
     first = max(1, steps_in_all // _periods(candidate)) - 1
     workers = ranks[: candidate.nodes]
     # A few steps may be luckier than most: what chance gave them is taken back, so that all candidates have the same.
-    luck = [(rank.luck_at[-1] - rank.luck_at[first]) / (rank.steps - first - 1) for rank in workers]
-    steps = [
-        (rank.step_ends[-1] - rank.step_ends[first]) / (rank.steps - first - 1) + chance
-        for rank, chance in zip(workers, luck, strict=True)
-    ]
+    luck = [rank.per_step(rank.luck_at, first) for rank in workers]
+    steps = [rank.per_step(rank.step_ends, first) + chance for rank, chance in zip(workers, luck, strict=True)]
     rate = sum(together / candidate.nodes / seconds for seconds in steps)
     step = sum(steps) / len(steps)
     worked = [
-        ((rank.worked_at[-1] - rank.worked_at[first]) / (rank.steps - first - 1) + chance) / seconds
+        (rank.per_step(rank.worked_at, first) + chance) / seconds
         for rank, chance, seconds in zip(workers, luck, steps, strict=True)
     ]
     busy = min(1.0, sum(worked) / len(worked))
@@ -97,7 +94,7 @@ def price(
         # Where steps are short, its exchanges are so far apart that none may have ended in what is looked at.
         sent = sum(rank.bytes_at[-1] for rank in workers) / steps_in_all
     else:
-        sent = sum((rank.bytes_at[-1] - rank.bytes_at[first]) / (rank.steps - first - 1) for rank in workers)
+        sent = sum(rank.per_step(rank.bytes_at, first) for rank in workers)
     if experiment.ranks > candidate.nodes:
         # Servers answer what they get: in the mean over a whole run, by what they have sent in all.
         sent += sum(rank.bytes_sent for rank in ranks[candidate.nodes :]) / steps_in_all

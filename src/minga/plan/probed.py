@@ -38,7 +38,7 @@ def _table(links: Links) -> dict[str, Any]:
         known = {name: format_bandwidth(float(f"{rate:.3g}")) for name, rate in ways.items() if 0 < rate < _NO_CABLE}
         if known:
             hosts[f"h{rank + 1}"] = known
-    # The way of a word has the work for a message in it, at both ends.
+    # The way of a short message has the work for a message in it, at both ends.
     message = float(f"{links.message_seconds:.3g}")
     # Not all pairs are measured where there are many: the others are as far as those are in the middle.
     measured = sorted(value for row in links.delay for value in row if value > 0)

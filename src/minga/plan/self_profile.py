@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-import torch
-
 from minga.base.spec import describe
-from minga.codecs import Codec, Plain, Stream
+from minga.codecs import Codec, Stream
 from minga.comm import Transport
-from minga.model.layout import Bucket, Place
+from minga.model.layout import Bucket
 from minga.model.replica import Replica
-from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, VectorTimer
 
 __all__ = ["SelfProfile"]
 
@@ -73,7 +71,13 @@ class SelfProfile:
             for bucket in replica.buckets
             for place in bucket.places
         }
-        trial = _Trial(replica, comm)
+        stop = _first_layers(replica)
+        scale, vector = replica.layout.length / stop, replica.gradients[:stop]
+        shapes = tuple(replica.layout.shapes(0, stop))
+        timer = VectorTimer(trials=_TRIALS, now=comm.now)
+        costs = {
+            describe(codec): timer.cost_of(codec, vector, Stream(shapes)) for codec in codecs if codec.changes_form
+        }
         return Profile(
             workload="this run",
             layers=tuple(
@@ -86,44 +90,15 @@ class SelfProfile:
             batch=1,
             epochs=1,
             dtype=str(replica.parameters.dtype).removeprefix("torch."),
-            codecs={describe(codec): trial.cost_of(codec) for codec in codecs if not isinstance(codec, Plain)},
+            codecs={
+                name: CodecCost(encode=scale * cost.encode, decode=scale * cost.decode) for name, cost in costs.items()
+            },
             optimizer=OptimizerFacts.of(replica),
             batch_norms=replica.channels_of_batch_norms,
-            pass_seconds=trial.seconds_of_a_pass(),
+            pass_seconds=scale * timer.seconds_of_a_pass(vector),
         )
 
 
-class _Trial:
-    """Codecs on gradients as they are, or the first layers of them, where there are many."""
-
-    def __init__(self, replica: Replica, comm: Transport) -> None:
-        self._comm = comm
-        places: list[Place] = []
-        for place in replica.layout.places:
-            places.append(place)
-            if place.stop >= _ENOUGH:
-                break
-        self._vector = replica.gradients[: places[-1].stop]
-        self._shapes = tuple(replica.layout.shapes(0, places[-1].stop))
-        self._into = torch.empty_like(self._vector)
-        self._scale = replica.layout.length / places[-1].stop
-
-    def cost_of(self, codec: Codec) -> CodecCost:
-        stream, now = Stream(self._shapes), self._comm.now
-        encoding, decoding = [], []
-        for _ in range(_TRIALS):
-            began = now()
-            encoded = codec.encode(self._vector, stream)
-            there = now()
-            codec.decode(encoded, self._into, stream)
-            encoding.append(there - began)
-            decoding.append(now() - there)
-        return CodecCost(encode=self._scale * min(encoding), decode=self._scale * min(decoding))
-
-    def seconds_of_a_pass(self) -> float:
-        seconds = []
-        for _ in range(_TRIALS):
-            began = self._comm.now()
-            self._into.copy_(self._vector)
-            seconds.append(self._comm.now() - began)
-        return self._scale * min(seconds)
+def _first_layers(replica: Replica) -> int:
+    """Up to where codecs are tried, where there are many layers."""
+    return next((place.stop for place in replica.layout.places if place.stop >= _ENOUGH), replica.layout.length)

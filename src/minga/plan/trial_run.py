@@ -1,6 +1,6 @@
 """When would a candidate be as good as that? Its whole training is run in virtual time, with its mathematics.
 
-    reached = fly(candidate, profile, cluster, target=0.9, epochs=5)
+    reached = trial_run(candidate, profile, cluster, target=0.9, epochs=5)
     reached.seconds, reached.epochs                       # of training; None where it was not reached
 
 What is learnt is what the same strategy learns with the same seed; only the time is predicted. It takes as long as
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.errors import MingaError
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Evaluated, Started
+from minga.measure.metric_names import main_metric
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
@@ -24,7 +26,7 @@ from minga.plan.pricing import simulation_of
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.simulate.profile import Profile
 
-__all__ = ["Reached", "first_reach", "fly", "pilot_runs"]
+__all__ = ["Reached", "first_reach", "trial_run", "trial_runs"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Reached:
     lower_is_better: bool = False
 
 
-def pilot_runs(
+def trial_runs(
     found: Plan,
     profile: Profile,
     cluster: PlannedCluster,
@@ -63,10 +65,10 @@ def pilot_runs(
     chosen = list(found.ranked[:pilots])
     if not any(each.candidate.nodes == 1 for each in chosen):
         chosen += [each for each in found.ranked[pilots:] if each.candidate.nodes == 1][:1]
-    flown = []
+    trials = []
     for number, each in enumerate(chosen):
         try:
-            reached = fly(
+            reached = trial_run(
                 each.candidate,
                 profile,
                 cluster,
@@ -81,7 +83,7 @@ def pilot_runs(
         if reached.seconds is not None and reached.epochs is not None:
             amount = reached.epochs * each.price.of_an_epoch(found.goal)
             reached = dataclasses.replace(reached, amount=reached.seconds if found.goal == "time" else amount)
-        flown.append((each, reached))
+        trials.append((each, reached))
 
     def worth(pair: tuple[Planned, Reached]) -> tuple[bool, bool, float, float, float]:
         reached = pair[1]
@@ -89,10 +91,10 @@ def pilot_runs(
         best_first = reached.best if reached.lower_is_better else -reached.best
         return reached.seconds is None, late, reached.amount or 0.0, seconds, best_first
 
-    return sorted(flown, key=worth)
+    return sorted(trials, key=worth)
 
 
-def fly(
+def trial_run(
     candidate: Candidate,
     profile: Profile,
     cluster: PlannedCluster,
@@ -103,7 +105,7 @@ def fly(
     data: str | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Reached:
-    """Train in virtual time for so many epochs; `progress` is told the part that is done."""
+    """Train in virtual time for so many epochs; `progress` is called with the part that is done."""
     experiment = Experiment(
         workload=profile.workload,
         data=data,
@@ -132,15 +134,14 @@ def first_reach(run: Path, target: float) -> Reached:
     metric, lower = "loss", True
     reached: tuple[float, float] | None = None
     for event in read_events(event_files(run)[0]):
-        if event["event"] == "started":
-            began = event["time"]
-        elif event["event"] == "evaluated":
-            evaluating += event["seconds"]
-            metric = next((name for name in event["metrics"] if name != "loss"), "loss")
-            value, lower = event["metrics"][metric], metric in event.get("lower_is_better", ())
+        if isinstance(event, Started):
+            began = event.time
+        elif isinstance(event, Evaluated) and (name := main_metric(event.metrics)) is not None:
+            evaluating += event.seconds
+            metric, value, lower = name, event.metrics[name], name in event.lower_is_better
             sign = -1 if lower else 1
             best = value if best is None or sign * value > sign * best else best
             if sign * value >= sign * target and reached is None:
-                reached = event["time"] - began - evaluating, event["epoch"]
+                reached = event.time - began - evaluating, event.epoch
     seconds, epochs = reached or (None, None)
     return Reached(seconds, epochs, 0.0 if best is None else best, metric=metric, lower_is_better=lower)

@@ -38,5 +38,5 @@ def between(price: Price, epochs: float, what: str) -> tuple[float, float]:
 
 
 def reached_between(seconds: float) -> tuple[float, float]:
-    """Seconds until an accuracy is reached, of a pilot."""
+    """Seconds until an accuracy is reached, of a trial run."""
     return (1 - REACHED_ERROR) * seconds, (1 + REACHED_ERROR) * seconds

@@ -5,9 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-import torch
-
-from minga.comm import Pending, Transport
+from minga.comm import Transport
+from minga.comm.decisions import Decisions
 
 __all__ = ["Watch"]
 
@@ -23,31 +22,25 @@ _LEAST_SECONDS = 0.003
 
 @dataclass
 class Watch:
-    """Rank 0 looks at the time of each step, and all hear of a change at the same step.
-
-    Its word on one step is received at the end of the next, when it has long arrived: nobody waits for it.
-    """
+    """Rank 0 looks at the time of each step, and all ranks notice a change at the end of the next one."""
 
     until: float
-    """No change is told before this moment."""
+    """No change counts before this moment."""
     last: float
     seconds: list[float] = field(default_factory=list)
     """Of the first steps."""
     strange: int = 0
     verdict: bool = False
-    told: bool = False
-    """Whether there is a word under way."""
-    word: torch.Tensor | None = field(default=None, repr=False)
-    pending: list[Pending] = field(default_factory=list, repr=False)
+    decisions: Decisions = field(default_factory=lambda: Decisions(tag=_TAG), repr=False)
 
     def changed(self, comm: Transport) -> bool:
         """After each step, on all ranks: whether it is time to look again, the same on all of them."""
         now = comm.now()
         spent, self.last = now - self.last, now
-        self.hear(comm)
+        self.complete()
         if self.verdict:
             return True
-        self._tell(self._is_change(spent, now), comm)
+        self.decisions.announce(comm, [float(self._is_change(spent, now))])
         return False
 
     def _is_change(self, spent: float, now: float) -> bool:
@@ -59,24 +52,11 @@ class Watch:
         self.strange = self.strange + 1 if strange and abs(spent - usual) > _LEAST_SECONDS else 0
         return self.strange >= _IN_A_ROW and now >= self.until
 
-    def _tell(self, verdict: bool, comm: Transport) -> None:
-        if comm.rank == 0:
-            self.verdict, self.word = verdict, torch.tensor([float(verdict)])
-            self.pending = [comm.isend(self.word, to, _TAG) for to in range(1, comm.size)]
-        self.told = True
-
-    def hear(self, comm: Transport) -> None:
-        """The word that is under way arrives."""
-        if not self.told:
-            return
-        self.told = False
-        if comm.rank:
-            word = torch.zeros(1)
-            comm.receive(word, 0, _TAG)
-            self.verdict = bool(word)
-        for sent in self.pending:
-            sent.wait()
-        self.pending, self.word = [], None
+    def complete(self) -> None:
+        """Nothing is under way afterwards."""
+        taken = self.decisions.taken()
+        if taken is not None:
+            self.verdict = bool(taken[0])
 
     def resume(self, now: float) -> None:
         """On the clock of another process."""

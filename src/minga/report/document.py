@@ -16,9 +16,9 @@ from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import Target, choose_target
 from minga.report.figures import curves, intervals, phases, resources, scaling
 from minga.report.figures.style import Drawing, house_style
+from minga.report.sentences import sentences
 from minga.report.tables import circumstances, results, usage
 from minga.report.tables.table import Table
-from minga.report.words import sentences
 
 __all__ = ["Report", "Section", "make_report"]
 

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from minga.report.follow import Follower
-from minga.report.metrics import shown_metric
-from minga.report.numbers import size
-from minga.report.rank_table import rank_table
+from minga.report.numbers import shown_metric, size
+from minga.report.terminal_tables import rank_table
 
 __all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "seldom", "view_for"]
 
@@ -56,12 +55,12 @@ class RunPanel:
         )
         self._task = self._progress.add_task("starting", total=1.0)
         self._follower: Follower | None = None
-        self._told = 0
+        self._shown_changes = 0
         self._title = ""
         self._shown: RenderableType = self._progress
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._told = Follower(run), 0
+        self._follower, self._shown_changes = Follower(run), 0
         self._title = title
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
@@ -74,8 +73,7 @@ class RunPanel:
         if follower.waiting:
             self._progress.update(self._task, description=f"{self._title}: waiting ({follower.waiting})")
         elif follower.ranks:
-            progress = max(state.progress for state in follower.ranks.values())
-            self._progress.update(self._task, completed=progress, description=self._title)
+            self._progress.update(self._task, completed=follower.progress, description=self._title)
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
             table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
             self._shown = Group(self._progress, headline(follower), table)
@@ -83,7 +81,7 @@ class RunPanel:
     def news(self) -> list[str]:
         """Who has come and gone since this was asked last."""
         changes = self._follower.changes if self._follower is not None else []
-        new, self._told = changes[self._told :], len(changes)
+        new, self._shown_changes = changes[self._shown_changes :], len(changes)
         return new
 
     def __rich__(self) -> RenderableType:
@@ -138,12 +136,12 @@ class WaitingView(View):
         if follower is None:
             return
         follower.read()
-        words = follower.changes[self._changes :]
+        lines = follower.changes[self._changes :]
         self._changes = len(follower.changes)
         if follower.waiting != self._waited:
             self._waited = follower.waiting
-            words.append(f"waiting: {self._waited}" if self._waited else "training goes on")
-        for line in words:
+            lines.append(f"waiting: {self._waited}" if self._waited else "training goes on")
+        for line in lines:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -152,12 +150,12 @@ class PlainView(WaitingView):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._told = 0
+        self._shown_evaluations = 0
         self._last = time.monotonic()
 
     def begin(self, run: Path, title: str) -> None:
         super().begin(run, title)
-        self._told = 0
+        self._shown_evaluations = 0
         self._console.print(f"{title}: starting; events in {run}", highlight=False, soft_wrap=True)
 
     def tick(self) -> None:
@@ -165,12 +163,12 @@ class PlainView(WaitingView):
         follower = self._follower
         if follower is None or follower.waiting:
             return
-        news = len(follower.evaluations) > self._told or time.monotonic() - self._last > _PLAIN_SECONDS
+        news = len(follower.evaluations) > self._shown_evaluations or time.monotonic() - self._last > _PLAIN_SECONDS
         if follower.ranks and news:
-            self._told = len(follower.evaluations)
+            self._shown_evaluations = len(follower.evaluations)
             self._last = time.monotonic()
-            progress = max(state.progress for state in follower.ranks.values())
-            self._console.print(f"{100 * progress:3.0f} %  {headline(follower)}", highlight=False, soft_wrap=True)
+            line = f"{100 * follower.progress:3.0f} %  {headline(follower)}"
+            self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def seldom(tick: Callable[[], None]) -> Callable[[], None]:
@@ -201,7 +199,7 @@ def headline(follower: Follower) -> Text:
     if worker is not None and worker.loss is not None:
         parts.append(f"step {worker.steps:,}   loss {worker.loss:.4f}")
     if follower.evaluations:
-        metrics = follower.evaluations[-1]["metrics"]
+        metrics = follower.evaluations[-1].metrics
         parts += [f"{name} {shown_metric(name, value)}" for name, value in metrics.items() if name != "loss"]
     elapsed = max((state.last_time - state.first_time for state in states if state.samples), default=0.0)
     if elapsed > 0:

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from minga.report.follow import Follower
 from minga.report.live import View, headline, view_for
-from minga.report.numbers import duration, size
 from minga.report.pages.markup import Markup, tag
+from minga.report.terminal_tables import rank_cells
 
 __all__ = ["NotebookView", "in_notebook", "live_view"]
 
@@ -82,28 +82,22 @@ class NotebookView(View):
         return f"{self._title}: {self._state(follower)}   {headline(follower)}"
 
     def _state(self, follower: Follower) -> str:
-        progress = max(state.progress for state in follower.ranks.values())
         if self._ended or follower.waiting:
             return self._ended or f"waiting ({follower.waiting})"
         # A loop of one's own does not say where it ends.
-        return f"{100 * progress:.0f} %" if progress else f"epoch {max(s.epoch for s in follower.ranks.values()):.1f}"
+        if follower.progress:
+            return f"{100 * follower.progress:.0f} %"
+        return f"epoch {max(state.epoch for state in follower.ranks.values()):.1f}"
 
     def _repr_html_(self) -> str:
         follower = self._follower
         if follower is None or not follower.ranks:
             return str(tag("p", tag("strong", self._title), f": {self._ended or 'starting'}"))
-        progress = max(state.progress for state in follower.ranks.values())
-        full = 1.0 if self._ended == "done" else progress
+        full = 1.0 if self._ended == "done" else follower.progress
         bar = tag("progress", value=f"{full:.3f}", max="1", style="width: 20em")
-        headings = ["rank", "role", "steps", "loss", "own work", "waiting", "sent"]
-        rows = []
-        for rank in sorted(follower.ranks):
-            state = follower.ranks[rank]
-            loss = "" if state.loss is None else f"{state.loss:.4f}"
-            seconds = [duration(state.work_seconds), duration(state.wait_seconds)]
-            cells = [str(rank), state.role, f"{state.steps:,}", loss, *seconds, size(state.bytes_sent)]
-            rows.append(tag("tr", [tag("td", cell) for cell in cells]))
-        table = tag("table", tag("tr", [tag("th", heading) for heading in headings]), rows)
+        headings, *rows = rank_cells(follower.ranks[rank] for rank in sorted(follower.ranks))
+        lines = [tag("tr", [tag("td", cell) for cell in row]) for row in rows]
+        table = tag("table", tag("tr", [tag("th", heading) for heading in headings]), lines)
         changes = tag("ul", [tag("li", change) for change in follower.changes]) if follower.changes else Markup()
         first = tag("div", tag("strong", self._title), " ", bar, " ", self._state(follower))
         return str(tag("div", first, tag("div", str(headline(follower))), table, changes))

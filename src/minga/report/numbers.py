@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["duration", "percent", "size"]
+from minga.measure.metric_names import is_share
+
+__all__ = ["duration", "percent", "shown_metric", "size"]
 
 
 def size(nbytes: float) -> str:
@@ -23,3 +25,12 @@ def duration(seconds: float) -> str:
 
 def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def shown_metric(metric: str | None, value: float | None, *, short: bool = False) -> str:
+    """A metric's value: in percent where it is a part of all samples."""
+    if metric is None or value is None:
+        return "-"
+    if is_share(metric):
+        return f"{100 * value:.4g} %" if short else f"{100 * value:.1f} %"
+    return f"{value:.4g}"

@@ -6,19 +6,19 @@ import dataclasses
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minga.base.spec import describe
-from minga.measure.energy import Energy
-from minga.report.consumption import energy_of_rank, energy_of_run
-from minga.report.follow import Follower, RankState
-from minga.report.metrics import main_metric
-from minga.runs.directory import SIMULATED
-from minga.runs.experiment import Experiment
+from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
+from minga.measure.event_reader import SIMULATED
+from minga.measure.events import Finished, Powered
+from minga.measure.metric_names import main_metric
+from minga.report.dataset.settings import in_lab, read_settings
+from minga.report.follow import Follower, RankProgress
 
-__all__ = ["RankSummary", "Summary", "summarise"]
+__all__ = ["RankSummary", "Summary", "summarise", "summary_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,8 @@ class Summary:
     """The metric that stands for all: the workload's first; its loss if it has none."""
     tables: dict[str, list[list[float]]] = field(default_factory=dict)
     """Of the last evaluation: metrics that are more than a number, such as a confusion matrix."""
+    malformed: dict[str, int] = field(default_factory=dict)
+    """Lines of the run's files that were no events and were passed over, by file."""
 
     @property
     def quality(self) -> float | None:
@@ -132,15 +134,22 @@ class Summary:
         return {"text/html": str(page), "text/plain": f"{self.workload}, {nodes}, {self.strategy}: {words}"}
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON knows: infinities and what is no number become None."""
+        """As plain values that JSON knows: NaN and infinities become None."""
         plain: dict[str, Any] = _finite(dataclasses.asdict(self))
         return plain
 
 
-def summarise(run: Path, experiment: Experiment) -> Summary | None:
+def summarise(run: Path) -> Summary | None:
     """Read the events of a finished run; None if no rank ever began to train."""
     follower = Follower(run)
     follower.read()
+    return summary_of(run, follower, read_settings(run, follower.facts), follower.read_machine_power())
+
+
+def summary_of(
+    run: Path, follower: Follower, settings: Mapping[str, Any], machine: Sequence[Powered]
+) -> Summary | None:
+    """What the events of a run come to, once they have been read."""
     if follower.started is None:
         return None
     ranks = [follower.ranks[rank] for rank in sorted(follower.ranks)]
@@ -148,32 +157,33 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
     ended = [state.finished for state in ranks if state.finished is not None]
     seconds = max((_training_seconds(state) for state in trained), default=0.0)
     samples = sum(state.samples for state in ranks)
-    metrics = follower.evaluations[-1]["metrics"] if follower.evaluations else {}
+    evaluated = follower.evaluations[-1] if follower.evaluations else None
+    metrics = evaluated.metrics if evaluated else {}
     first = sorted(ranks, key=lambda state: state.rank != follower.leader)
     training_loss = next((state.loss for state in first if state.loss is not None), None)
-    switched = [end["notes"]["switched_after"] for end in ended if "switched_after" in end["notes"]]
-    planned = [end["notes"]["planned"] for end in ended if "planned" in end["notes"]]
-    energy = energy_of_run(run, ranks)
+    switched = [after for end in ended if isinstance(after := end.notes.get("switched_after"), int)]
+    planned = [plans for end in ended if isinstance(plans := end.notes.get("planned"), list)]
+    energy = _energy_of_run(ranks, machine)
     network = _network(run)
     return Summary(
         run=str(run),
-        workload=experiment.workload,
-        strategy=describe(experiment.chosen_strategy),
-        nodes=experiment.cluster.nodes,
-        seed=experiment.training.seed,
-        batch=follower.started["batch"],
+        workload=settings["workload"],
+        strategy=settings["strategy"],
+        nodes=settings["cluster.nodes"],
+        seed=settings["training.seed"],
+        batch=follower.started.batch,
         accuracy=metrics.get("accuracy"),
         loss=metrics.get("loss", training_loss),
         metrics=metrics,
         training_loss=training_loss,
-        parameters=follower.started["parameters"],
+        parameters=follower.started.parameters,
         epochs=_epochs(follower, samples),
         steps=max(state.steps for state in ranks),
         samples=samples,
         seconds=seconds,
         samples_per_second=samples / seconds if seconds else 0.0,
         bytes_sent=sum(state.bytes_sent for state in ranks),
-        messages_sent=sum(end["messages_sent"] for end in ended),
+        messages_sent=sum(end.messages_sent for end in ended),
         staleness=_histogram("staleness", ended),
         updates_behind=_histogram("updates_behind", ended),
         switched_after=max(switched, default=None),
@@ -189,13 +199,13 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
                 work_seconds=state.work_seconds,
                 wait_seconds=state.wait_seconds,
                 bytes_sent=state.bytes_sent,
-                messages_sent=state.finished["messages_sent"] if state.finished else 0,
+                messages_sent=state.finished.messages_sent if state.finished else 0,
                 phases=state.seconds,
-                host=_host(experiment, state.rank),
-                cpu_seconds=sum(sample["cpu_seconds"] for sample in state.samplings),
-                memory_bytes=max((sample["memory_bytes"] for sample in state.samplings), default=0),
-                joules=energy_of_rank(state),
-                interface=state.finished.get("interface") if state.finished else None,
+                host=_host(state, settings),
+                cpu_seconds=sum(sample.cpu_seconds for sample in state.samplings),
+                memory_bytes=max((sample.memory_bytes for sample in state.samplings), default=0),
+                joules=_energy_of_rank(state),
+                interface=state.finished.interface if state.finished else None,
             )
             for state in ranks
         ],
@@ -204,19 +214,20 @@ def summarise(run: Path, experiment: Experiment) -> Summary | None:
         links_off=network.get("off", []),
         delay_asked=network.get("delay_asked"),
         delay_measured=network.get("delay_measured"),
-        evaluate_seconds=sum(evaluation.get("seconds", 0.0) for evaluation in follower.evaluations),
+        evaluate_seconds=sum(evaluation.seconds for evaluation in follower.evaluations),
         changes=follower.changes,
-        metric=main_metric(metrics),
-        tables=follower.evaluations[-1].get("tables", {}) if follower.evaluations else {},
+        metric=main_metric(metrics, follower.facts.main_metric),
+        tables=evaluated.tables if evaluated else {},
         energy=energy,
         energy_delay_product=energy.delay_product(seconds) if energy is not None else None,
+        malformed=follower.malformed,
     )
 
 
 def _epochs(follower: Follower, samples: int) -> float:
-    """How often the data was seen; of a stream that never told its length, as often as its end was."""
+    """How often the data was seen; of a stream without a known length, as often as its end was reached."""
     assert follower.started is not None
-    in_an_epoch: int | None = follower.started["samples"]
+    in_an_epoch = follower.started.samples
     if in_an_epoch is None:
         return max((state.epoch for state in follower.ranks.values()), default=0.0)
     return samples / in_an_epoch
@@ -231,11 +242,9 @@ def _network(run: Path) -> dict[str, Any]:
     return measured
 
 
-def _host(experiment: Experiment, rank: int) -> str | None:
-    """The name of a rank's host in a lab."""
-    if not experiment.in_lab:
-        return None
-    return f"h{experiment.host_of(rank) + 1}"
+def _host(state: RankProgress, settings: Mapping[str, Any]) -> str | None:
+    """The name of a rank's host in a lab; where events don't say it, all ranks have hosts of their own."""
+    return state.host or (f"h{state.rank + 1}" if in_lab(settings) else None)
 
 
 def _finite(value: Any) -> Any:
@@ -246,14 +255,46 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _training_seconds(state: RankState) -> float:
+def _training_seconds(state: RankProgress) -> float:
     """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
-    return float(state.finished["seconds"]) if state.finished else state.last_time - state.first_time
+    return state.finished.seconds if state.finished else state.last_time - state.first_time
 
 
-def _histogram(name: str, ended: list[dict[str, Any]]) -> dict[str, int] | None:
+def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
     """The counts of all servers together."""
     counts: Counter[int] = Counter()
     for end in ended:
-        counts.update({int(value): count for value, count in end["notes"].get(name, {}).items()})
+        note = end.notes.get(name)
+        if isinstance(note, dict):  # strategies may note what they like
+            counts.update({int(key): n for key, n in note.items() if key.isdigit() and isinstance(n, int)})
     return {str(value): counts[value] for value in sorted(counts)} or None
+
+
+def _energy_of_rank(state: RankProgress) -> float | None:
+    """Joules of a rank's process as a host of its own, estimated; None without samples."""
+    if not state.samplings:
+        return None
+    return sum(_joules(PowerSample.from_event(event)) for event in state.samplings)
+
+
+def _energy_of_run(ranks: Sequence[RankProgress], machine: Sequence[Powered]) -> Energy | None:
+    """Of the machine's counters, where there are some; otherwise the estimates of all processes together.
+
+    The time that counts is when at least one rank trains or serves: that of the ranks' own samples, which leave out
+    evaluations.
+    """
+    sampled = [PowerSample.from_event(event) for state in ranks for event in state.samplings]
+    if not sampled:
+        return None
+    if machine:
+        devices = {device for event in machine for device in event.watts}
+        gpus = {device for device in devices if device.startswith("gpu-")}
+        source = "+".join(name for name, some in (("rapl", devices - gpus), ("nvml", gpus)) if some)
+        windows = together(sample.window for sample in sampled)
+        joules = joules_of([PowerSample.from_event(event) for event in machine], windows)
+        return Energy(joules, estimated=False, source=source)
+    return Energy(sum(map(_joules, sampled)), estimated=True, source=FROM_CPU_TIME)
+
+
+def _joules(sample: PowerSample) -> float:
+    return sample.watts * sample.seconds

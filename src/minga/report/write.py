@@ -5,16 +5,21 @@ write_report([Path("runs/20260101-120000-digits-ring-4")], Path("report"))      
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from minga.errors import UsageError
+from minga.report.dataset.groups import Dataset, RunGroup
+from minga.report.dataset.statistics import Spread
+from minga.report.dataset.stragglers import find_straggler
+from minga.report.dataset.targets import Target, reached
 from minga.report.document import Report, make_report
-from minga.report.pages.csv_files import to_csv
 from minga.report.pages.html_page import to_html
 from minga.report.pages.markdown_page import to_markdown
 
-__all__ = ["save_report", "write_report"]
+__all__ = ["save_report", "to_dict", "write_report"]
 
 
 def write_report(sources: Sequence[Path], out: Path, *, target: float | None = None) -> Path:
@@ -29,7 +34,7 @@ def save_report(report: Report, out: Path) -> Path:
     files = {
         out / "report.html": to_html(report),
         out / "report.md": to_markdown(report),
-        **{out / "tables" / f"{table.name}.csv": to_csv(table) for table in report.tables if table.rows},
+        **{out / "tables" / f"{table.name}.csv": table.to_csv() for table in report.tables if table.rows},
         **{out / "figures" / f"{drawing.name}.svg": drawing.svg for drawing in report.drawings},
     }
     try:
@@ -45,3 +50,56 @@ def save_report(report: Report, out: Path) -> Path:
             f"can't write the report to {out} ({error.strerror}); choose another place with --out"
         ) from None
     return out / "report.html"
+
+
+def to_dict(report: Report, page: Path) -> dict[str, Any]:
+    """The report for machines: where it is, what it says, and the numbers of each group."""
+    return {
+        "html": str(page),
+        "markdown": str(page.with_suffix(".md")),
+        "tables": [str(page.parent / "tables" / f"{table.name}.csv") for table in report.tables if table.rows],
+        "figures": [str(page.parent / "figures" / f"{drawing.name}.svg") for drawing in report.drawings],
+        "summary": report.sentences,
+        "notes": report.notes,
+        "target": vars(report.target) if report.target else None,
+        "failures": [{"run": name, "reason": reason} for name, reason in report.dataset.found.failures],
+        "groups": [_group(report.dataset, group, report.target) for group in report.dataset.groups],
+    }
+
+
+def _group(dataset: Dataset, group: RunGroup, target: Target | None) -> dict[str, Any]:
+    speedup, straggler, energy = dataset.speedup(group), find_straggler(group), group.energy
+    relative = dataset.relative_energy(group) or (None, None)
+    return {
+        "label": group.label,
+        "simulated": group.simulated,
+        "nodes": group.nodes,
+        "strategy": group.strategy,
+        "bandwidth": group.bandwidth,
+        "runs": [str(run.directory) for run in group.runs],
+        "seconds": _spread(group.seconds),
+        "samples_per_second": _spread(group.samples_per_second),
+        "speedup": _spread(speedup),
+        "efficiency": _spread(speedup.divided_by(group.nodes)) if speedup else None,
+        "metrics": {name: _spread(group.metric(name)) for name in dataset.metrics()},
+        "seconds_to_target": _spread(reached(group, target)[0]) if target else None,
+        "waiting_share": group.share("wait"),
+        "straggler": vars(straggler) if straggler else None,
+        "energy": {
+            "joules": _spread(energy.joules),
+            "energy_delay_product": _spread(energy.joule_seconds),
+            "relative_joules": relative[0],
+            "relative_energy_delay_product": relative[1],
+            "estimated": energy.estimated,
+            "source": energy.source,
+        }
+        if energy
+        else None,
+    }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any] | None:
+    """None for what is infinite: a target that was never reached."""
+    if spread is None:
+        return None
+    return {name: value if math.isfinite(value) else None for name, value in vars(spread).items()}

@@ -14,15 +14,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from minga.errors import ConfigError, RunError
-from minga.runs.experiment import Experiment
-from minga.model.keras_parts import named_variables
 from minga.base.spec import describe
+from minga.errors import ConfigError, RunError
+from minga.measure.event_reader import SIMULATED
+from minga.model.keras_parts import named_variables
+from minga.runs.experiment import Experiment
 
 __all__ = ["SIMULATED", "alone_in", "event_file", "log_file", "make_run_directory", "save_model", "server_folder"]
-
-SIMULATED = "simulated.json"
-"""Is there if a run was simulated, and says how."""
 
 
 def make_run_directory(experiment: Experiment) -> Path:

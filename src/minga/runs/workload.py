@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
+from minga.base.user_files import load_from_file
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError, unknown
+from minga.measure.metric_names import main_metric
 from minga.metrics.metric import Metric, as_metric
 from minga.model.keras_parts import is_keras_model, prefer_torch
-from minga.base.user_files import load_from_file
 
 __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
@@ -131,7 +132,7 @@ class Workload:
     def main_metric(self) -> str:
         """The name of the metric that stands for all; that of the loss where there is none."""
         numbers = [name for name, metric in self.all_metrics.items() if not metric.tabular]
-        return self.main or next(iter(numbers), "loss")
+        return self.main or main_metric(numbers) or "loss"
 
     @property
     def lower_is_better(self) -> list[str]:

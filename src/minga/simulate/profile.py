@@ -2,7 +2,7 @@
 
     profile = load_profile(Path("digits.profile.json"))
     profile.compute_of(64).forward                        # seconds, between or beyond the batches that were measured
-    profile.seconds(Work("encode", Int8(), 421_642))
+    profile.seconds_to_encode(Int8(), 421_642)
 
 `minga profile` measures one (`minga.simulate.profiling`).
 """
@@ -13,24 +13,33 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Size
+from torch import Size, Tensor
 
 from minga.base.config import Config, FieldError, build
-from minga.base.cost import Work
 from minga.base.spec import describe
 from minga.codecs.base import Codec
-from minga.codecs.plain import Plain
+from minga.codecs.stream import Stream
 from minga.errors import ConfigError
 from minga.model.clipping import clipping_of
 from minga.model.layout import Layout, Place
 from minga.model.replica import Replica
 
-__all__ = ["CodecCost", "Compute", "Layer", "OptimizerFacts", "Profile", "load_profile", "save_profile"]
+__all__ = [
+    "CodecCost",
+    "Compute",
+    "Layer",
+    "OptimizerFacts",
+    "Profile",
+    "VectorTimer",
+    "load_profile",
+    "save_profile",
+]
 
 FORMAT = 1
 
@@ -219,18 +228,19 @@ class Profile(Config):
         values = {name: at(name) for name in ("data", "forward", "backward", "other", "memory_bytes")}
         return Compute(batch=max(1, round(batch)), **values)
 
-    def seconds(self, work: Work) -> float:
-        """Of work on vectors."""
-        share = work.elements / self.parameters
-        if work.kind == "update":
-            return self.update_seconds * share
-        if isinstance(work.what, Plain):
-            return 0.0 if work.kind == "encode" else self.pass_seconds * share
-        cost = self.cost_of(work.what)
-        return (cost.encode if work.kind == "encode" else cost.decode) * share
+    def seconds_of_update(self, elements: int) -> float:
+        return self.update_seconds * (elements / self.parameters)
+
+    def seconds_to_encode(self, codec: Codec, elements: int) -> float:
+        return self.cost_of(codec).encode * (elements / self.parameters)
+
+    def seconds_to_decode(self, codec: Codec, elements: int) -> float:
+        return self.cost_of(codec).decode * (elements / self.parameters)
 
     def cost_of(self, codec: Codec) -> CodecCost:
-        """Of a codec that was measured."""
+        """Of a codec that was measured, or that changes nothing."""
+        if not codec.changes_form:
+            return CodecCost(encode=0.0, decode=self.pass_seconds)
         name = describe(codec)
         if name not in self.codecs:
             raise ConfigError(
@@ -238,6 +248,44 @@ class Profile(Config):
                 f"minga profile {self.workload} --codec '{name}'"
             )
         return self.codecs[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorTimer:
+    """Times work on vectors, some times over."""
+
+    trials: int
+    now: Callable[[], float]
+    choose: Callable[[list[float]], float] = min
+    """Of the trials' times."""
+    before_each: Callable[[], object] = lambda: None
+    """Fills caches with other things."""
+
+    def seconds(self, *parts: Callable[[], object]) -> list[float]:
+        """Of some things that are done one after the other in each trial."""
+        found: list[list[float]] = [[] for _ in parts]
+        for _ in range(self.trials):
+            for part, seconds in zip(parts, found, strict=True):
+                self.before_each()
+                began = self.now()
+                part()
+                seconds.append(self.now() - began)
+        return [self.choose(seconds) for seconds in found]
+
+    def cost_of(self, codec: Codec, vector: Tensor, stream: Stream) -> CodecCost:
+        into, encoded = torch.empty_like(vector), codec.encoded_like(vector, stream)
+
+        def encode() -> None:
+            nonlocal encoded
+            encoded = codec.encode(vector, stream)
+
+        encoding, decoding = self.seconds(encode, lambda: codec.decode(encoded, into, stream))
+        return CodecCost(encode=encoding, decode=decoding)
+
+    def seconds_of_a_pass(self, vector: Tensor) -> float:
+        """Of going once through it, reading and writing."""
+        into = torch.empty_like(vector)
+        return self.seconds(lambda: into.copy_(vector))[0]
 
 
 def _check_seconds(table: Config, *names: str) -> None:

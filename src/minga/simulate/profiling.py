@@ -29,10 +29,11 @@ from minga.codecs import BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, 
 from minga.comm.threads import ThreadWorld
 from minga.data.batches import length
 from minga.engines.local import run
-from minga.measure.events import event_files, read_events
+from minga.measure.event_reader import event_files, read_events
+from minga.measure.events import Stepped
 from minga.runs.experiment import Cluster, Experiment, Measuring, Training
 from minga.runs.workload import load_workload
-from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile
+from minga.simulate.profile import CodecCost, Compute, Layer, OptimizerFacts, Profile, VectorTimer
 from minga.strategies import Adaptive
 from minga.strategies.capabilities import codecs_of
 from minga.training.train_state import TrainState, build_train_state
@@ -130,14 +131,15 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
     """The medians of a step's parts, of the update, and how far steps are from the median."""
     with tempfile.TemporaryDirectory(prefix="minga-profile-") as folder:
         summary = run(dataclasses.replace(experiment, runs=folder))
-        events = [list(read_events(path)) for path in event_files(Path(summary.run))]
+        ranks = [
+            [event for event in read_events(path) if isinstance(event, Stepped)]
+            for path in event_files(Path(summary.run))
+        ]
     parts: dict[str, list[float]] = {name: [] for name in ("data", "forward", "backward", "update", "other")}
     totals: list[float] = []
-    for rank in events:
-        steps = [event for event in rank if event["event"] == "step"]
+    for steps in ranks:
         for before, step in itertools.pairwise(steps[_WARM_UP:]):
-            spans: dict[str, float] = step["seconds"]
-            total = step["time"] - before["time"]
+            spans, total = step.seconds, step.time - before.time
             totals.append(total)
             for name in ("data", "forward", "backward", "update"):
                 parts[name].append(spans.get(name, 0.0))
@@ -157,7 +159,7 @@ def _steps_of(experiment: Experiment) -> tuple[Compute, float, tuple[float, ...]
 
 
 class _Parts:
-    """A train_state in this process, for what a run does not tell."""
+    """A TrainState in this process, for what the events of a run do not say."""
 
     def __init__(self, experiment: Experiment, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -202,31 +204,18 @@ class _Parts:
             for place in replica.layout.places
         )
 
-    def cost_of(self, codec: Codec) -> CodecCost:
+    @property
+    def timer(self) -> VectorTimer:
         """Between steps, on gradients as they are."""
+        return VectorTimer(trials=_TRIALS, now=time.perf_counter, choose=statistics.median, before_each=self._step)
+
+    def cost_of(self, codec: Codec) -> CodecCost:
         replica = self.train_state.replica
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
-        into = torch.empty_like(replica.gradients)
-        encoding, decoding = [], []
-        for _ in range(_TRIALS):
-            self._step()
-            began = time.perf_counter()
-            encoded = codec.encode(replica.gradients, stream)
-            encoding.append(time.perf_counter() - began)
-            self._step()
-            began = time.perf_counter()
-            codec.decode(encoded, into, stream)
-            decoding.append(time.perf_counter() - began)
-        return CodecCost(encode=statistics.median(encoding), decode=statistics.median(decoding))
+        return self.timer.cost_of(codec, replica.gradients, stream)
 
     def seconds_of_a_pass(self) -> float:
-        replica = self.train_state.replica
-        into = torch.empty_like(replica.gradients)
-        seconds = []
-        for _ in range(_TRIALS):
-            self._step()
-            seconds.append(_timed(lambda: into.copy_(replica.gradients)))
-        return statistics.median(seconds)
+        return self.timer.seconds_of_a_pass(self.train_state.replica.gradients)
 
     def seconds_of_a_test(self) -> float:
         alone = ThreadWorld(1).transport(0)

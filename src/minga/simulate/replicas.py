@@ -1,27 +1,36 @@
-"""Replicas in virtual time: the same mathematics or only its sizes, and the time that a profile says."""
+"""Replicas in virtual time: with the same mathematics or only its sizes, and the time that a profile says.
+
+Those by sizes have torch's own meta tensors, which have a length and a type and nothing in them. So strategies run as
+they are, thousands of replicas need no memory, and code that looks at a value fails with an error that says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
-from minga.data.order import Share
+from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder
+from minga.measure.spans import NO_SPANS, Spans
 from minga.metrics.findings import Findings
-from minga.model.layout import Bucket
+from minga.model.layout import Bucket, Layout
+from minga.model.progress import Progress
 from minga.model.replica import Replica
-from minga.model.sync_batch_norm.normalise import AddUp
-from minga.simulate.beside import beside_greenlets
-from minga.simulate.sizes import SizedReplica
-from minga.simulate.worker import Workplace
+from minga.model.sliced_optimizer import Piece, SlicedOptimizer
+from minga.model.sync_batch_norm.normalise import AddUp, messages_of
+from minga.simulate.profile import Profile
+from minga.simulate.workplace import Workplace
 from minga.training.train_state import TrainState
 
-__all__ = ["SimulatedReplica", "SimulatedTrainState", "SizedSimulatedReplica"]
+__all__ = ["SimulatedReplica", "SimulatedTrainState", "SizedOrder", "SizedReplica"]
 
 
 class SimulatedReplica(Replica):
@@ -39,20 +48,123 @@ class SimulatedReplica(Replica):
         announce, self.when_ready = self.when_ready, ready.append
         try:
             if own is None:
-                super().compute_gradients(compute_loss)
+                self._compute(compute_loss)
             else:
-                beside_greenlets(own, partial(self._compute_with, compute_loss))
+                _on_a_thread(own, partial(self._compute, compute_loss))
         finally:
             self.when_ready, self.info.add_up = announce, own
         self.workplace.compute(ready, announce)
 
-    def _compute_with(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp) -> None:
+    def _compute(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp | None = None) -> None:
         self.info.add_up = add_up
         super().compute_gradients(compute_loss)
 
+    def _apply(self, scale: float, *, good: bool, decay: float | None = None) -> None:
+        super()._apply(scale, good=good, decay=decay)
+        if good:
+            self.workplace.update(self.layout.length)
 
-class SizedSimulatedReplica(SimulatedReplica, SizedReplica):
-    """With sizes only."""
+    def optimizer_of(self, part: slice, parameters: Tensor, gradients: Tensor) -> SlicedOptimizer:
+        optimizer = super().optimizer_of(part, parameters, gradients)
+        update = optimizer.step
+
+        def step(learning_rates: Sequence[float], scale: float = 1.0, decay: float | None = None) -> None:
+            update(learning_rates, scale, decay)
+            self.workplace.update(part.stop - part.start)
+
+        optimizer.step = step  # type: ignore[method-assign]
+        return optimizer
+
+
+class SizedReplica(SimulatedReplica):
+    """A replica that only has sizes."""
+
+    def __init__(self, profile: Profile, layout: Layout, *, spans: Spans = NO_SPANS) -> None:
+        self._profile = profile
+        self.layout = layout
+        self.model = torch.nn.Module()
+        self.channels_of_batch_norms = profile.batch_norms
+        self.optimizer = _optimizer_like(profile)
+        self._whole = _SizedOptimizer(self.optimizer, self.optimizer, [])
+        self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
+        self.gradients = torch.empty_like(self.parameters)
+        self._begin(spans)
+        self.progress = _SizedProgress(self.parameters, self.gradients, self.info.gradients_averaged)
+
+    @property
+    def optimizer_is_adaptive(self) -> bool:
+        return self._profile.optimizer.adaptive
+
+    def has_finite_gradients(self) -> bool:
+        return True
+
+    def digest(self) -> str:
+        return ""
+
+    def shared_seed(self) -> int:
+        return 0
+
+    def _watch_buckets(self) -> None:
+        """There is no backward pass."""
+
+    def _compute(self, compute_loss: Callable[[], Tensor] | None, add_up: AddUp | None = None) -> None:
+        if add_up is not None:
+            for length, dtype in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
+                add_up(torch.empty(length, dtype=dtype, device="meta"))
+        self.info.begin()
+        self._next_bucket = 0
+        for bucket in self.buckets:
+            bucket.filled.clear()
+            bucket.pending = None
+            if compute_loss is not None:
+                bucket.filled.update(place.name for place in bucket.places)
+        self._announce()
+
+    def _look_at(self, places: Sequence[Any], gradients: Tensor) -> None:
+        """There is nothing to see."""
+
+    def optimizer_state(self) -> list[Piece]:
+        names = ["exp_avg", "exp_avg_sq"] if self.optimizer_is_adaptive else ["momentum_buffer"]
+        if not (self.optimizer_is_adaptive or self._profile.optimizer.momentum):
+            return []
+        values = {name: torch.empty_like(self.parameters) for name in names}
+        return [Piece(0, self.layout.length, values, frozenset(names))]
+
+    def _slice(self, parameters: Tensor, gradients: Tensor, start: int) -> SlicedOptimizer:
+        return _SizedOptimizer(self.optimizer, self.optimizer, [])
+
+
+class _SizedOptimizer(SlicedOptimizer):
+    """There is nothing to update."""
+
+    def step(self, learning_rates: Sequence[float], scale: float = 1.0, decay: float | None = None) -> None:
+        pass
+
+
+class _SizedProgress(Progress):
+    """Nobody can say which elements a vector without values is a view of."""
+
+    def averaged(self, vector: Tensor, ranks: Sequence[int]) -> None:
+        pass
+
+
+def _optimizer_like(profile: Profile) -> torch.optim.Optimizer:
+    """One with as many groups, for a single number: strategies ask for its learning rates and its kind."""
+    facts = profile.optimizer
+    groups = [{"params": [torch.zeros(1, requires_grad=True)]} for _ in range(facts.groups)]
+    if facts.adaptive:
+        return torch.optim.Adam(groups, lr=1e-3)
+    return torch.optim.SGD(groups, lr=0.1, momentum=facts.momentum)
+
+
+class SizedOrder(Order):
+    """Counts samples, without an order of them."""
+
+    def take(self, rank: int, workers: int, batch: int, total: int | None = None) -> Share:
+        stretches = self.advance(total or workers * batch)
+        size = sum(map(len, stretches))
+        own = size * (rank + 1) // workers - size * rank // workers
+        return Share(stretches, torch.empty(own, dtype=torch.int64, device="meta"), own * workers / size, size)
 
 
 @dataclass
@@ -72,3 +184,40 @@ class SimulatedTrainState(TrainState):
         findings = Findings() if self.replica.parameters.is_meta else super().evaluate(together)
         self.workplace.evaluate(together.size)
         return findings
+
+
+def _on_a_thread(add_up: AddUp, compute: Callable[[AddUp], None]) -> None:
+    """Run `compute(add_up)` to its end on a thread, whose calls of `add_up` are made here; either runs, never both.
+
+    Torch's backward pass keeps its state in the thread that it runs on, so two of them can't be under way on one
+    thread. Errors on either side come out here.
+    """
+    asked: SimpleQueue[Tensor | BaseException | None] = SimpleQueue()
+    answered: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def ask(vector: Tensor) -> None:
+        asked.put(vector)
+        error = answered.get()
+        if error is not None:
+            raise error
+
+    def body() -> None:
+        try:
+            compute(ask)
+        except BaseException as error:  # whatever it is, the caller should have it
+            asked.put(error)
+        else:
+            asked.put(None)
+
+    thread = threading.Thread(target=body, name="computing beside greenlets", daemon=True)
+    thread.start()
+    while isinstance(request := asked.get(), Tensor):
+        try:
+            add_up(request)
+        except BaseException as error:  # also a world that ends: the thread must end with it
+            answered.put(error)
+        else:
+            answered.put(None)
+    thread.join()
+    if request is not None:
+        raise request

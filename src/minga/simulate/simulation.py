@@ -15,15 +15,14 @@ from typing import Literal
 
 import torch
 
-from minga.base.cost import listening
 from minga.base.spec import describe
-from minga.comm.simulated import Carrier, Change, SimulatedTransport, SimulatedWorld, Wires
+from minga.codecs.runtime import carried_out_by
+from minga.comm.simulated import Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, UnsupportedError
 from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
-from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
@@ -31,10 +30,9 @@ from minga.runs.directory import SIMULATED, event_file, make_run_directory, save
 from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload, load_workload
 from minga.simulate.profile import Profile
-from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, SizedSimulatedReplica
-from minga.simulate.sizes import SizedOrder
+from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, SizedOrder, SizedReplica
 from minga.simulate.wiring import wires_of
-from minga.simulate.worker import Workplace
+from minga.simulate.workplace import PricedCodecs, Workplace
 from minga.training.loop import train
 from minga.training.train_state import TrainState, batch_of, build_train_state
 
@@ -50,7 +48,7 @@ def simulate(
     *,
     mode: Mode = "mathematics",
     carrier: Carrier | None = None,
-    changes: tuple[Change, ...] = (),
+    changes: tuple[ScheduledChange, ...] = (),
     varied: bool = True,
     wires: Wires | None = None,
     speeds: Sequence[float] = (),
@@ -73,7 +71,7 @@ def simulate(
     simulation.run(directory, when_stepped=seldom(view.tick))  # a thousand ranks step at once
     facts = {"mode": mode, "profile": profile.workload, "device": profile.device}
     (directory / SIMULATED).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    summary = summarise(directory, experiment)
+    summary = summarise(directory)
     assert summary is not None, "every rank ended well, yet none began"
     return summary
 
@@ -94,6 +92,10 @@ class Priced:
     """Seconds that its host has worked until then, messages included."""
     luck_at: list[float]
     """Seconds that its steps until then took less, by chance, than as many take in the mean."""
+
+    def per_step(self, values: Sequence[float], first: int) -> float:
+        """What one of these lists grows by in a step, in the mean over those after the step with index `first`."""
+        return (values[-1] - values[first]) / (self.steps - first - 1)
 
 
 class Simulation:
@@ -165,7 +167,7 @@ class Simulation:
                     f"{describe(experiment.chosen_strategy)} looks at values ({str(error).splitlines()[0]}), but this "
                     "simulation has only sizes; simulate it with its mathematics"
                 ) from error
-            self._tell_energy(recorder, rank, comm.now(), host.worked - before)
+            self._report_energy(recorder, rank, comm.now(), host.worked - before)
             if rank == 0 and directory is not None and self._mode == "mathematics":
                 save_model(directory, train_state.replica.model)
             done.seconds, done.steps, done.bytes_sent = comm.now(), train_state.replica.step, recorder.traffic.bytes
@@ -177,7 +179,7 @@ class Simulation:
             with (
                 torch.random.fork_rng(devices=[]),
                 torch_threads(threads),
-                listening(lambda work: world.work(self._profile.seconds(work))),
+                carried_out_by(PricedCodecs(world, self._profile)),
             ):
                 return world.run(program)
         finally:
@@ -209,7 +211,7 @@ class Simulation:
 
     def _sized_train_state(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
         settings = self._experiment.training
-        replica: Replica = SizedSimulatedReplica(self._profile, self._layout, spans=recorder.spans)
+        replica = SizedReplica(self._profile, self._layout, spans=recorder.spans)
         replica.rank = rank
         return TrainState(
             workload=workload,
@@ -222,8 +224,8 @@ class Simulation:
             steps=settings.steps,
         )
 
-    def _tell_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
-        """By the work of the host; of ranks that share one, the first tells."""
+    def _report_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
+        """By the work of the host; of ranks that share one, the first reports."""
         measuring = self._watts
         if self._experiment.host_of(rank) != rank or not seconds:
             return

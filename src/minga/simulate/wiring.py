@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from minga.comm.simulated import Cable, Carrier, Change, Wires
+from minga.comm.simulated import Cable, Carrier, ScheduledChange, Wires
 from minga.errors import ConfigError
 from minga.runs.network import Link, Network
 
@@ -14,7 +14,7 @@ _BITS = 8.0
 
 
 def wires_of(
-    network: Network | None, hosts: int, carrier: Carrier | None = None, changes: tuple[Change, ...] = ()
+    network: Network | None, hosts: int, carrier: Carrier | None = None, changes: tuple[ScheduledChange, ...] = ()
 ) -> Wires:
     """None: links that cost nothing but what the carrier does."""
     network = network or Network()

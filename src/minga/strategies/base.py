@@ -40,7 +40,7 @@ class Strategy(Named, ABC):
 
     def start(self, replica: Replica, comm: Transport) -> None:
         """Before the first step, on every rank; default: everybody takes rank 0's parameters, if they differ."""
-        if not replica.in_sync and not same_everywhere(comm, replica.parameters):
+        if not replica.in_sync and not same_everywhere(comm, replica.digest()):
             broadcast(comm, replica.parameters)
 
     @abstractmethod

@@ -59,14 +59,13 @@ class CompressionLevel:
         what a form has trouble with that it has to carry. What thin matrices leave out gathers in the directions that
         they don't have, what rounding leaves out cancels in part.
         """
-        if vector.is_meta:  # a simulation by sizes: nothing to measure
-            return self.residual
         before = None if first else self.trial.residual
         self.trial.residual = None
-        whole = vector if before is None else vector + before
-        self.codec.encode(whole, self.trial)
-        size, left = float(vector.norm()), self.trial.residual
-        return min(float(left.norm()) / size, _UNKNOWN) if size and left is not None else 0.0
+        left = self.codec.residual_after(vector if before is None else vector + before, self.trial)
+        if left is None:
+            return self.residual
+        size = float(vector.norm())
+        return min(left / size, _UNKNOWN) if size else 0.0
 
     @property
     def work(self) -> float:

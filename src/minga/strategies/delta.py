@@ -172,5 +172,5 @@ class Delta:
     def settle(self, replica: Replica, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(replica)
-        residual_left = codec.owes or self.stream.residual is not None
+        residual_left = codec.leaves_out or self.stream.residual is not None
         self.average(replica, comm, collective, LAST if residual_left else codec)

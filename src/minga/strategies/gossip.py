@@ -6,7 +6,6 @@ minga train digits --nodes 8 --strategy gossip:algorithm=dpsgd,graph=exponential
 from __future__ import annotations
 
 import math
-import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,8 +105,7 @@ class Gossip(Strategy, Checkpointed, Periodic):
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
         # Who meets whom follows from what all ranks share by now, and differs from run to run as they do.
-        first = replica.parameters[:1000]
-        seed = 0 if first.is_meta else zlib.crc32(first.double().cpu().numpy().tobytes())
+        seed = replica.shared_seed()
         replica.state[_KEY] = (
             self._rounds(replica, comm, seed) if self.traits.lockstep else self._asynchronous(replica, comm, seed)
         )

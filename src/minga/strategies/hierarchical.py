@@ -15,7 +15,6 @@ from minga.base.spec import describe
 from minga.comm import Transport, broadcast
 from minga.comm.collectives.two_level import neighbourhoods
 from minga.model.layout import Bucket
-from minga.model.non_finite import all_finite
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, Traits
@@ -135,7 +134,7 @@ class Hierarchical(Strategy, Checkpointed):
         self._average_inside(replica, comm, site)
         if isinstance(self.across, AllReduce):
             if site.rank == 0:
-                non_finite, stream = not all_finite(replica.gradients), replica.stream("gradients of a site")
+                non_finite, stream = not replica.has_finite_gradients(), replica.stream("gradients of a site")
                 self.across.average(above, replica.gradients, stream, non_finite=non_finite)
             broadcast(site, replica.gradients)
             replica.update(averaged=True)

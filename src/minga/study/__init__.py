@@ -7,8 +7,7 @@ outcome = run_study(study, Path("studies/quito-quick"))
 from __future__ import annotations
 
 from minga.study.cells import Batch, Cell, Environment
-from minga.study.description import Job, Study
-from minga.study.load import load_study, shipped_studies
+from minga.study.description import CellRun, Study, load_study, shipped_studies
 from minga.study.progress import StudyView, study_view_for
 from minga.study.results import Result
 from minga.study.runner import Outcome, outcome_of, run_study
@@ -16,8 +15,8 @@ from minga.study.runner import Outcome, outcome_of, run_study
 __all__ = [
     "Batch",
     "Cell",
+    "CellRun",
     "Environment",
-    "Job",
     "Outcome",
     "Result",
     "Study",

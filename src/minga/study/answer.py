@@ -10,36 +10,21 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from minga.report.metrics import shown_metric
-from minga.report.numbers import duration
+from minga.report.dataset.statistics import Spread
+from minga.report.numbers import duration, shown_metric
 from minga.report.summary import Summary, summarise
-from minga.runs.experiment import load
 from minga.study.cells import Cell
 from minga.study.runner import Outcome
 
-__all__ = ["Row", "Spread", "answer_table", "rows_of"]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A few measurements of the same thing."""
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
-        return cls(statistics.median(values), min(values), max(values)) if values else None
+__all__ = ["CellAnswer", "answer_table", "rows_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CellAnswer:
     """One cell's runs."""
 
     cell: str
@@ -66,12 +51,12 @@ class Row:
         return dataclasses.asdict(self)
 
 
-def rows_of(outcome: Outcome) -> list[Row]:
+def rows_of(outcome: Outcome) -> list[CellAnswer]:
     """A row for each cell, in the order of the study."""
     summaries: dict[str, list[Summary]] = {}
     for result in outcome.done:
         assert result.run is not None
-        summary = _summary(outcome.directory / result.run)
+        summary = summarise(outcome.directory / result.run)
         if summary is not None:
             summaries.setdefault(result.cell, []).append(summary)
     speeds = {
@@ -83,7 +68,7 @@ def rows_of(outcome: Outcome) -> list[Row]:
         baseline = baseline_of(cell, outcome.study.cells)
         known = baseline is not None and speeds.get(baseline.identity) and cell.identity in speeds
         rows.append(
-            Row(
+            CellAnswer(
                 cell=cell.identity,
                 label=cell.label,
                 values=dict(cell.values),
@@ -113,11 +98,7 @@ def baseline_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
     return None
 
 
-def _summary(run: Path) -> Summary | None:
-    return summarise(run, load(run / "experiment.toml"))
-
-
-def answer_table(rows: Sequence[Row]) -> Table:
+def answer_table(rows: Sequence[CellAnswer]) -> Table:
     """For the terminal; everything fits into 80 columns unless labels are long."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
     table.caption = "Medians, with least and most. Speedup is samples/s relative to one node with all else in common."
@@ -132,7 +113,7 @@ def answer_table(rows: Sequence[Row]) -> Table:
             row.label,
             f"{row.runs}{failed}",
             duration(row.seconds.median) if row.seconds else "-",
-            f"{row.seconds.least:.1f} - {row.seconds.most:.1f} s" if row.seconds else "-",
+            f"{row.seconds.low:.1f} - {row.seconds.high:.1f} s" if row.seconds else "-",
             f"{row.metric} {quality}" if len(metrics) > 1 and row.quality else quality,
             f"{row.speedup:.2f}x" if row.speedup is not None else "-",
         )

@@ -20,25 +20,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from minga.base.config import Config, FieldError, build
+from minga.base.units import format_bandwidth, format_duration
 from minga.errors import ConfigError
+from minga.report.dataset.settings import WHOLE, flatten, text_of
 from minga.runs.experiment import Experiment, with_codec, with_overrides
 from minga.runs.network import Network
 from minga.strategies import Single
-from minga.study.label import label_of, text_of
 
 __all__ = [
     "Batch",
     "Cell",
     "Environment",
-    "flatten",
+    "label_of",
     "make_cells",
     "make_first_cell",
     "overlay",
     "weights_name",
 ]
 
-# Tables at these places are one value, not a folder of paths.
-_WHOLE = {"strategy", "codec"}
 # To set one is to take back the other.
 _INSTEAD = {"training.epochs": "training.steps", "training.batch": "training.total_batch"}
 _INSTEAD |= {later: earlier for earlier, later in _INSTEAD.items()}
@@ -172,14 +171,14 @@ def _make_cell(
         table = overlay(base, values)
         alone = bool(values) and environment is None and table.get("cluster", {}).get("nodes", 1) == 1
         if alone:
-            table = {key: value for key, value in table.items() if key not in _WHOLE}
+            table = {key: value for key, value in table.items() if key not in WHOLE}
             shown = {path: value for path, value in values.items() if not _under(path, _BETWEEN_NODES)}
             values = {path: value for path, value in shown.items() if path not in _PER_NODE_OR_ALL}
             label = label_of(values) if "cluster.nodes" in values else label_of({"cluster.nodes": 1, **values})
         made = _experiment(table)
     except FieldError as error:
-        told = f"the cell {label!r} can't work: {error}" if label else str(error)
-        raise FieldError(_written_at(error.path, values, place), told) from None
+        message = f"the cell {label!r} can't work: {error}" if label else str(error)
+        raise FieldError(_written_at(error.path, values, place), message) from None
     if alone:
         made = _alone(made)
     label = label or label_of({"cluster.nodes": made.cluster.nodes, "strategy": made.chosen_strategy})
@@ -237,14 +236,27 @@ def _written_at(path: tuple[str, ...], values: Mapping[str, Any], place: tuple[s
     return path if path[:1] == ("batch",) else ("experiment", *path)
 
 
-def flatten(table: Mapping[str, Any], outer: str = "") -> dict[str, Any]:
-    """{"cluster": {"nodes": 2}} as {"cluster.nodes": 2}; TOML writes either."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        path = f"{outer}{key}"
-        folder = isinstance(value, Mapping) and value and path not in _WHOLE
-        flat |= flatten(value, f"{path}.") if folder else {path: value}
-    return flat
+def label_of(values: Mapping[str, Any]) -> str:
+    """What people call a cell, from paths and values: `4 nodes, 10mbit, native`."""
+    return ", ".join(_words(path, value) for path, value in values.items())
+
+
+def _words(path: str, value: Any) -> str:
+    text = text_of(value)
+    match path:
+        case "cluster.nodes":
+            return f"{text} node" if value == 1 else f"{text} nodes"
+        case "strategy" | "workload":
+            return text
+        case "cluster.network.bandwidth":
+            return text if isinstance(value, str) else format_bandwidth(value)
+        case "cluster.network.delay":
+            return f"{text if isinstance(value, str) else format_duration(value)} delay"
+        case "batch.policy":
+            return {"per_node": "batch of each node", "total": "batch of all nodes"}.get(text, text)
+    section, _, rest = path.partition(".")
+    name = rest if section in ("cluster", "training") else path
+    return f"{name.replace('.', ' ').replace('_', ' ')} {text}"
 
 
 def overlay(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

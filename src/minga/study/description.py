@@ -25,20 +25,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BeforeValidator
 
 from minga.base.config import Config, FieldError, build
+from minga.base.toml_files import at_its_place, read_toml
 from minga.errors import unknown
-from minga.study.cells import Batch, Cell, Environment, flatten, make_cells, make_first_cell, overlay, weights_name
+from minga.report.dataset.settings import flatten
+from minga.study.cells import Batch, Cell, Environment, make_cells, make_first_cell, overlay, weights_name
 
-__all__ = ["Job", "Study"]
+__all__ = ["CellRun", "Study", "load_study", "shipped_studies"]
+
+_SHIPPED = Path(__file__).parent / "shipped"
 
 
 def _axes(grid: Any) -> Any:
-    """Check the axes of a grid, each with words of its own."""
+    """Check the axes of a grid, each with an error of its own."""
     if not isinstance(grid, Mapping):
         return grid
     axes = flatten(grid)
@@ -53,7 +58,7 @@ def _axes(grid: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Job:
+class CellRun:
     """One run of a study."""
 
     cell: Cell
@@ -142,7 +147,7 @@ class Study(Config):
         return make_first_cell(self.experiment, self.batch, flatten(self.pretraining))
 
     @cached_property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[CellRun]:
         """All runs, in their order.
 
         Repetition by repetition, each with its cells shuffled: a machine that gets slower in the course of the study
@@ -152,7 +157,7 @@ class Study(Config):
         for repetition in range(self.repetitions):
             shuffled = list(self.cells)
             random.Random(f"{self.order_seed}/{repetition}").shuffle(shuffled)
-            jobs += [Job(cell, repetition) for cell in shuffled]
+            jobs += [CellRun(cell, repetition) for cell in shuffled]
         return jobs
 
     def quickened(self) -> Study:
@@ -184,3 +189,27 @@ class Study(Config):
         table["batch"] = None if self.batch is None else dataclasses.asdict(self.batch)
         given = {key: value for key, value in table.items() if value not in (None, {}, [])}
         return tomli_w.dumps(given)
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Name and file of each study that comes with Minga."""
+    return {path.stem: path for path in sorted(_SHIPPED.glob("*.toml"))}
+
+
+def load_study(path_or_name: Path | str, *, quick: bool = False) -> Study:
+    """A study from its TOML file or by its shipped name; errors name the line."""
+    path = Path(path_or_name)
+    if path.suffix != ".toml":
+        if str(path_or_name) not in shipped_studies():
+            raise unknown("study", str(path_or_name), shipped_studies(), "A study of your own: file.toml.")
+        path = shipped_studies()[str(path_or_name)]
+    text, table = read_toml(path)
+    try:
+        study = build(Study, table)
+    except FieldError as error:
+        raise at_its_place(error, path, text) from None
+    try:
+        quickened = study.quickened()  # also without --quick: a wrong table should not wait for the day it is used
+    except FieldError as error:
+        raise at_its_place(error, path, text, tables=("quick",)) from None
+    return quickened if quick else study

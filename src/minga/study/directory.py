@@ -78,7 +78,7 @@ def _describe(directory: Path, study: Study) -> None:
         name = read_toml(file)[1].get("name")
         if name != study.name:
             raise ConfigError(
-                f"{directory} has the study {name!r}, not {study.name!r}; choose another with --out, or start anew "
+                f"{directory} has the study {name!r}, not {study.name!r}; choose another with --out, or begin again "
                 "with --fresh (the old one is moved aside)"
             )
     _write(file, study.to_toml())

@@ -48,7 +48,7 @@ class _Workload:
 
 
 class Forecast:
-    """Expected seconds of each cell. To make one loads the workloads: missing data is told before the first run."""
+    """Expected seconds of each cell. To make one loads the workloads: missing data is an error before the first run."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._cells = {cell.identity: cell for cell in cells}
@@ -129,7 +129,7 @@ def _exchange_seconds(experiment: Experiment, known: _Workload) -> float:
 
 
 def _measure(workload: Workload, batch: int) -> float:
-    """Seconds of forward and backward; a model that fails here is left to its run, which tells it better."""
+    """Seconds of forward and backward; a model that fails here is left to its run, which explains it better."""
     try:
         with torch_threads(1):
             model = workload.model()

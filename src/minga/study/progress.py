@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from minga.report.follow import Follower
 from minga.report.live import OnScreen, RunPanel, View, headline
 from minga.report.numbers import duration
-from minga.study.description import Job, Study
+from minga.study.description import CellRun, Study
 from minga.study.estimate import Forecast
 from minga.study.results import Result
 
@@ -33,18 +33,18 @@ class Standing:
 
     study: Study
     forecast: Forecast
-    left: list[Job]
+    left: list[CellRun]
     """What has not begun yet, in the order in which it will."""
     done: int
     """Of all runs of the study, those with a result; those of earlier days too."""
-    job: Job | None = None
+    job: CellRun | None = None
     """What runs now."""
     _began: float = field(default_factory=time.monotonic)
     _expected: float = 0.0
     """Of the current run."""
     _afterwards: float = 0.0
 
-    def begin(self, job: Job | None) -> None:
+    def begin(self, job: CellRun | None) -> None:
         """Once for each run, since the forecast looks at all results."""
         self.job, self._began = job, time.monotonic()
         self._expected = self.forecast.seconds(job.cell) if job else 0.0
@@ -123,7 +123,7 @@ class PlainStudyView(StudyView):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._follower: Follower | None = None
-        self._told = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
@@ -146,14 +146,13 @@ class PlainStudyView(StudyView):
         self._print(_ended(standing, result))
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._told = Follower(run), time.monotonic()
+        self._follower, self._printed_at = Follower(run), time.monotonic()
 
     def tick(self) -> None:
-        if self._follower is not None and time.monotonic() - self._told > _PLAIN_SECONDS:
-            self._told = time.monotonic()
+        if self._follower is not None and time.monotonic() - self._printed_at > _PLAIN_SECONDS:
+            self._printed_at = time.monotonic()
             self._follower.read()
-            progress = max((state.progress for state in self._follower.ranks.values()), default=0.0)
-            self._print(f"{100 * progress:3.0f} %  {headline(self._follower)}")
+            self._print(f"{100 * self._follower.progress:3.0f} %  {headline(self._follower)}")
 
 
 def study_view_for(console: Console) -> StudyView:

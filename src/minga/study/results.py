@@ -66,7 +66,7 @@ class Results:
         self.lines.append(result)
 
     def latest(self) -> dict[tuple[str, int], Result]:
-        """The last word on each run. One whose directory somebody removed counts as never run."""
+        """The last result of each run. One whose directory somebody removed counts as never run."""
         found = {line.identity: line for line in self.lines}
         return {key: line for key, line in found.items() if line.state == "failed" or self._has_run(line)}
 
@@ -87,7 +87,7 @@ class Results:
             except (ValueError, TypeError, AttributeError) as error:
                 raise ConfigError(
                     f"{self._path}, line {number}: this is no result of a study ({error}); "
-                    "take the line out, or start anew with --fresh"
+                    "take the line out, or begin with --fresh"
                 ) from None
         return lines
 

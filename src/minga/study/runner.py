@@ -17,7 +17,7 @@ from minga.errors import MingaError, RunStopped
 from minga.model.weights import weights_file
 from minga.report.live import View
 from minga.study.cells import weights_name
-from minga.study.description import Job, Study
+from minga.study.description import CellRun, Study
 from minga.study.directory import remove_runs_without_a_result, remove_tree, study_directory
 from minga.study.estimate import Forecast
 from minga.study.progress import Standing, StudyView
@@ -33,7 +33,7 @@ class Outcome:
     study: Study
     directory: Path
     results: list[Result]
-    """The last word on each run that the study asks for and that came to an end."""
+    """The last result of each run that the study asks for and that came to an end."""
 
     @property
     def done(self) -> list[Result]:
@@ -82,7 +82,7 @@ def _outcome(study: Study, directory: Path, results: Results) -> Outcome:
     return Outcome(study, directory, [latest[job.identity] for job in study.jobs if job.identity in latest])
 
 
-def _run_all(study: Study, directory: Path, left: list[Job], results: Results, view: StudyView) -> None:
+def _run_all(study: Study, directory: Path, left: list[CellRun], results: Results, view: StudyView) -> None:
     forecast = Forecast(study.cells)
     cells = {cell.identity: cell for cell in study.cells}
     for result in results.lines:
@@ -130,7 +130,7 @@ def _pretrained(study: Study, directory: Path, view: StudyView) -> Path | None:
     return weights
 
 
-def _run_one(job: Job, directory: Path, runs: str, view: StudyView, weights: Path | None) -> Result:
+def _run_one(job: CellRun, directory: Path, runs: str, view: StudyView, weights: Path | None) -> Result:
     watched = _Watched(view)
     began = time.monotonic()
     error: str | None = None
@@ -161,7 +161,7 @@ def _rest(seconds: float, view: View) -> None:
 
 
 class _Watched(View):
-    """The study's view of a run, which also tells where the run's directory is."""
+    """The study's view of a run, which also remembers where the run's directory is."""
 
     def __init__(self, view: View) -> None:
         self._view = view

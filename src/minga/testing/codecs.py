@@ -19,8 +19,9 @@ from minga.codecs.reference_copy import ReferenceCopy
 from minga.comm import all_reduce_mean
 from minga.comm.collectives import ring
 from minga.comm.threads import run_threads
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
+from minga.measure.traffic import Traffic
 
 __all__ = ["CodecConformance", "FeedbackCodecConformance", "UnbiasedCodecConformance", "assert_right_in_the_mean"]
 

@@ -31,6 +31,7 @@ from minga.comm.threads import ThreadWorld
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
+from minga.measure.events import RunFacts
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
 from minga.membership.interfaces import own_address_towards
@@ -41,7 +42,7 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
 from minga.strategies.capabilities import check_nodes, serve, trainers
-from minga.training.run_log import RunLog, metering_of, traced
+from minga.training.run_log import RunLog, facts_of, metering_of, traced
 from minga.training.shared_loader import SharedLoader
 
 __all__ = ["OwnLoop", "join"]
@@ -67,8 +68,9 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     if around.run is None:
         return OwnLoop(made, transport, Recorder(None), seed, resources)
     recorder = Recorder(event_file(around.run, transport.rank))
-    metering = metering_of(load(around.run / "experiment.toml"), transport.rank)
-    return OwnLoop(made, transport, recorder, seed, resources, metering)
+    experiment = load(around.run / "experiment.toml")
+    metering, facts = metering_of(experiment, transport.rank), facts_of(experiment, None, transport.rank, made)
+    return OwnLoop(made, transport, recorder, seed, resources, metering, facts)
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,14 @@ class OwnLoop:
         seed: int,
         resources: contextlib.ExitStack,
         metering: Metering | None = None,
+        facts: RunFacts | None = None,
     ) -> None:
         self.strategy = strategy
         self._recorder = recorder
         self._seed = seed
         self._resources = resources
         self._metering = metering
+        self._facts = facts
         self._comm = traced(transport, recorder)
         self._replica: Replica | None = None
         self._loader: SharedLoader | None = None
@@ -192,7 +196,7 @@ class OwnLoop:
         replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
         self.strategy.start(replica, self._comm)
         take_buffers(model, self._comm)
-        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering)
+        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering, self._facts)
         self._run_log.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
         atexit.register(self._check_finished)
         self._serve_if_asked()

@@ -9,16 +9,24 @@ the process and the counters of interfaces alike.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import torch
-
+from minga.base.spec import describe
 from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
-from minga.measure.events import Evaluated, Event, Finished, FoundNonFinite, Recovered, Resumed, Serving, Started
+from minga.measure.events import (
+    Evaluated,
+    Event,
+    Finished,
+    FoundNonFinite,
+    RankRecovered,
+    RankServing,
+    Resumed,
+    RunFacts,
+    Started,
+)
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
@@ -26,8 +34,10 @@ from minga.metrics.findings import Findings
 from minga.model.non_finite import NonFiniteSteps
 from minga.model.replica import Replica
 from minga.runs.experiment import Experiment
+from minga.runs.workload import Workload
+from minga.strategies import Strategy
 
-__all__ = ["RunLog", "metering_of", "traced"]
+__all__ = ["RunLog", "facts_of", "metering_of", "traced"]
 
 
 def metering_of(experiment: Experiment, rank: int) -> Metering:
@@ -48,6 +58,23 @@ def traced(transport: Transport, recorder: Recorder) -> TracedTransport:
     return TracedTransport(transport, recorder.traffic, waiting=lambda: recorder.spans.span("wait"))
 
 
+def facts_of(
+    experiment: Experiment, workload: Workload | None, rank: int, strategy: Strategy | None = None
+) -> RunFacts:
+    """What readers of a rank's events need to know; a user's own loop has no workload, and may choose the strategy."""
+    strategy = strategy or experiment.chosen_strategy
+    traits = strategy.traits
+    return RunFacts(
+        strategy=describe(strategy),
+        lockstep=traits.lockstep and traits.servers_in_lockstep and not traits.changes_roles,
+        elastic=experiment.elastic,
+        servers=traits.servers,
+        host=f"h{experiment.host_of(rank) + 1}" if experiment.in_lab else None,
+        main_metric=workload.main_metric if workload is not None else None,
+        lower_is_better=workload.lower_is_better if workload is not None else [],
+    )
+
+
 class RunLog:
     """One rank's account of a run."""
 
@@ -57,6 +84,7 @@ class RunLog:
         comm: Transport,
         recorder: Recorder,
         metering: Metering | None = None,
+        facts: RunFacts | None = None,
         *,
         non_finite_steps: int = 10,
     ) -> None:
@@ -65,6 +93,7 @@ class RunLog:
         self._comm = comm
         self._recorder = recorder
         self._metering = metering or Metering()
+        self._facts = facts or RunFacts()
         self._interfaces = InterfaceMeter() if self._metering.alone_on_host else None
         self._began = 0.0
         self._waited = 0.0
@@ -93,7 +122,7 @@ class RunLog:
         self._resumed = (step, checkpoint)
 
     def started(self, *, samples: int | None, batch: int, epochs: int | None, steps: int | None) -> None:
-        """Training begins; nothing to tell where it only goes on with others."""
+        """Training begins; nothing where it only goes on with others."""
         if self._started:
             return
         self._started, comm = True, self._comm
@@ -108,7 +137,13 @@ class RunLog:
         if self._resumed is not None and self._recorder.has_history:
             step, checkpoint = self._resumed
             event: Event = Resumed(
-                time=comm.now(), rank=comm.rank, ranks=comm.size, pid=os.getpid(), step=step, checkpoint=checkpoint
+                time=comm.now(),
+                rank=comm.rank,
+                ranks=comm.size,
+                pid=os.getpid(),
+                step=step,
+                checkpoint=checkpoint,
+                **vars(self._facts),
             )
         else:
             event = Started(
@@ -121,6 +156,7 @@ class RunLog:
                 batch=batch,
                 epochs=epochs,
                 steps=steps,
+                **vars(self._facts),
             )
         self._recorder.emit(event)
         self._recorder.flush()
@@ -138,7 +174,7 @@ class RunLog:
         """Training goes on with others; `owed`: samples that were given out and are in no model."""
         self._comm = comm
         self._recorder.emit(
-            Recovered(
+            RankRecovered(
                 time=comm.now(),
                 rank=comm.rank,
                 ranks=comm.size,
@@ -153,7 +189,7 @@ class RunLog:
         self._recorder.flush()
 
     def serving(self) -> None:
-        self._recorder.emit(Serving(time=self._comm.now()))
+        self._recorder.emit(RankServing(time=self._comm.now()))
         self._recorder.flush()
 
     def stepped(self, *, samples: int, progress: float, epoch: float) -> None:
@@ -178,7 +214,7 @@ class RunLog:
         )
 
     def looked_for_non_finite(self) -> bool:
-        """After each step: whether it counts; tells of NaN and infinities, and ends the run when it is enough."""
+        """After each step: whether it counts; records NaN and infinities, and ends the run when there are too many."""
         replica = self._replica
         found = replica.info.non_finite
         if found is None and not replica.info.skipped:
@@ -265,7 +301,7 @@ class RunLog:
                 messages_sent=traffic.messages,
                 interface=counts.to_dict() if counts is not None else None,
                 notes=self._replica.notes,
-                digest=_digest(self._replica),
+                digest=self._replica.digest(),
             )
         )
         self._recorder.flush()
@@ -274,10 +310,3 @@ class RunLog:
         taken = self._recorder.spans.take()
         self._waited += taken.get("wait", 0.0)
         return taken
-
-
-def _digest(replica: Replica) -> str:
-    if replica.parameters.is_meta:  # a simulation by sizes
-        return ""
-    parameters = replica.parameters.detach().cpu().contiguous()
-    return hashlib.sha256(parameters.view(torch.uint8).numpy().data).hexdigest()[:16]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
-from minga.data.cifar10 import TEST_FILES, TRAIN_FILES, read_cifar10
 from minga.data.directory import dataset_directory
+from minga.data.formats.arrays import CIFAR10_FILES, read_cifar10_part
 from minga.metrics import ConfusionMatrix
 from minga.runs.workload import Workload, correct
 from minga.workloads.schedules import warm_up_and_fall
@@ -75,12 +75,12 @@ def cifar10_vgg(data: Path | None = None) -> Workload:
 
     Its recipe: batch 64, SGD with momentum, the rate searched between 0.001 and 1.
     """
-    directory = dataset_directory("cifar10", data, needs=[*TRAIN_FILES, *TEST_FILES])
+    directory = dataset_directory("cifar10", data, needs=[file for files in CIFAR10_FILES.values() for file in files])
     return Workload(
         name="cifar10-vgg",
         model=VggLike,
-        train=TensorDataset(*read_cifar10(directory, TRAIN_FILES)),
-        test=TensorDataset(*read_cifar10(directory, TEST_FILES)),
+        train=TensorDataset(*map(torch.from_numpy, read_cifar10_part(directory, "train"))),
+        test=TensorDataset(*map(torch.from_numpy, read_cifar10_part(directory, "test"))),
         predict=_scaled,
         metrics={"accuracy": correct, "confusion": ConfusionMatrix()},
         optimizer=_sgd,

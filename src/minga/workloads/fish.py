@@ -12,15 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from minga.data.directory import data_directory
-from minga.data.picture_folders import PictureFolder, split_by_class
+from minga.data.formats.base import PARTS, PictureShape
+from minga.data.formats.dataset import ReaderDataset, as_dataset
+from minga.data.formats.pictures import PictureReader
 from minga.data.prepared.dataset import PreparedDataset
-from minga.data.prepared.manifest import Manifest, is_prepared
+from minga.data.prepared.manifest import PreparedManifest, is_prepared
 from minga.data.sources import known_dataset
+from minga.data.split import drawn_by_class
 from minga.errors import DataError
 from minga.metrics import F1, ConfusionMatrix
 from minga.runs.workload import FurtherTest, Workload, correct
@@ -28,16 +32,14 @@ from minga.workloads.resnet import ResNet34
 
 __all__ = ["fish_resnet34"]
 
-_SIZE = (197, 148)
-_PARTS = (0.85, 0.02, 0.13)  # training, validation, test
+_SHAPE = PictureShape(width=197, height=148, grey=True)
+_SHARES = (0.85, 0.02, 0.13)  # training, validation, test
 _SPLIT_SEED = 34
 
 Model = Callable[[], nn.Module]
-Pictures = PictureFolder | PreparedDataset
-Sets = tuple[Pictures, Pictures, Pictures]
+Pictures = ReaderDataset | PreparedDataset
+Sets = tuple[Pictures, Pictures | None, Pictures]
 """To train on, to validate with, to test on."""
-
-_NOTHING = PictureFolder([], [], [], _SIZE)
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -61,7 +63,11 @@ def fish_resnet34(data: Path | None = None) -> Workload:
         model, (train, validation, test) = _prepared(directory)
     else:
         model, (train, validation, test) = _in_folders(data)
-    further = FurtherTest(data=validation, predict=_in_full, metrics={"validation accuracy": correct}, batch=64)
+    further = (
+        (FurtherTest(data=validation, predict=_in_full, metrics={"validation accuracy": correct}, batch=64),)
+        if validation is not None
+        else ()
+    )
     return Workload(
         name="fish-resnet34",
         model=model,
@@ -69,7 +75,7 @@ def fish_resnet34(data: Path | None = None) -> Workload:
         test=test,
         predict=_in_full,
         metrics={"accuracy": correct, "F1": F1(), "confusion": ConfusionMatrix()},
-        further_tests=(further,) if len(validation) else (),
+        further_tests=further,
         optimizer=_sgd,
         batch=128,
         test_batch=64,
@@ -78,7 +84,7 @@ def fish_resnet34(data: Path | None = None) -> Workload:
 
 
 def _prepared(folder: Path) -> tuple[Model, Sets]:
-    manifest = Manifest.load(folder)
+    manifest = PreparedManifest.load(folder)
     shape = manifest.fields["inputs"].shape
     if not manifest.classes or len(shape) != 3:
         raise DataError(
@@ -89,42 +95,47 @@ def _prepared(folder: Path) -> tuple[Model, Sets]:
     if "train" not in found or len(found) < 2:
         raise DataError(f"{folder} lacks a part to train or to test on; prepare it with --split, such as 85,2,13")
     tested = found.get("test") or found["validation"]
-    validated = found["validation"] if {"test", "validation"} <= found.keys() else _NOTHING
+    validated = found["validation"] if {"test", "validation"} <= found.keys() else None
     return partial(ResNet34, len(manifest.classes), channels=shape[0]), (found["train"], validated, tested)
 
 
 def _in_folders(data: Path | None) -> tuple[Model, Sets]:
     pictures = _pictures(data)
-    train, validation, test = (pictures.part(places) for places in _parts(pictures))
+    if len(pictures.classes) < 2:
+        raise DataError(
+            f"there are pictures of {len(pictures.classes)} class ({pictures.classes[0]!r}); there should be a folder "
+            "for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
+        )
+    train, validation, test = (as_dataset(pictures, places, dtype="float16") for places in _parts(pictures))
     if not len(test):
         raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
-    return partial(ResNet34, len(pictures.classes)), (train, validation, test)
+    return partial(ResNet34, len(pictures.classes)), (train, validation if len(validation) else None, test)
 
 
-def _parts(pictures: PictureFolder) -> tuple[list[int], list[int], list[int]]:
-    """Places to train on, to validate with and to test on: as folders say, or drawn from each class."""
-    if pictures.given_parts is not None:
-        train, validation, test = ([at for at, part in enumerate(pictures.given_parts) if part == k] for k in range(3))
-        if train and test:
-            return train, validation, test
-        if train and validation:  # many data sets have these two alone
-            return train, [], validation
-    train, validation, test = split_by_class(pictures.numbers, _PARTS, _SPLIT_SEED)
-    return train, validation, test
+def _parts(pictures: PictureReader) -> list[list[int]]:
+    """Samples to train on, to validate with and to test on: as folders say, or drawn from each class."""
+    train, validation, test = (pictures.part(name).tolist() for name in PARTS)
+    if train and test:
+        return [train, validation, test]
+    if train and validation:  # many data sets have these two alone
+        return [train, [], validation]
+    assert pictures.labels is not None
+    drawn = drawn_by_class(pictures.labels, _SHARES, _SPLIT_SEED)
+    return [np.flatnonzero(drawn == part).tolist() for part in range(len(PARTS))]
 
 
-def _pictures(data: Path | None) -> PictureFolder:
+def _pictures(data: Path | None) -> PictureReader:
     directory = data_directory(data)
     fish = known_dataset("fish")
     published = directory / fish.folder / "pictures"
     if published.is_dir():
-        return PictureFolder.of(published, _SIZE, named=fish.class_folders)
+        return PictureReader(published, _SHAPE, fish.class_folders)
     if (directory / fish.folder).is_dir():
-        return PictureFolder.of(directory / fish.folder, _SIZE)
+        return PictureReader(directory / fish.folder, _SHAPE)
     how = "fetch the fish (minga data fetch fish), or give one with a folder of pictures for each class: --data DIR"
     if data is None or not directory.is_dir():
         raise DataError(f"there is no {directory / fish.folder}: {how}")
     try:
-        return PictureFolder.of(directory, _SIZE)
+        return PictureReader(directory, _SHAPE)
     except DataError as error:
         raise DataError(f"{error}. {how[0].upper()}{how[1:]}") from None

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
-from minga.data.idx import read_idx
+from minga.data.formats.arrays import IDX_FILES, read_idx_part
 from minga.errors import DataError
 from minga.runs.workload import Workload
 from minga.workloads.models import LeNet5, MultilayerPerceptron, NielsenNet, SmallConvNet, SmallResNet
@@ -34,10 +34,6 @@ __all__ = [
 # Mean and standard deviation of the training pictures, 0 to 1.
 _SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
 _SIDE, _CLASSES = 28, 10
-_FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
 
 
 def _sgd(parameters: Iterable[nn.Parameter], rate: float, momentum: float = 0.9) -> Optimizer:
@@ -49,12 +45,8 @@ def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 
 def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
-    pictures, classes = (read_idx(directory / file) for file in _FILES[split])
-    if pictures.dim() != 3 or len(pictures) != len(classes):
-        raise DataError(
-            f"{directory}: {split} pictures {tuple(pictures.shape)} and classes {tuple(classes.shape)} don't match"
-        )
-    height, width = pictures.shape[1:]
+    pictures, classes = map(torch.from_numpy, read_idx_part(directory, split))
+    height, width = pictures.shape[2:]
     highest = int(classes.max()) if len(classes) else -1
     # Other data sets come in files of the same names.
     if (height, width) != (_SIDE, _SIDE) or not 0 <= highest < _CLASSES:
@@ -66,13 +58,13 @@ def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
         )
     mean, deviation = _SCALES[dataset]
     scaled: Tensor = (pictures.float() / 255.0 - mean) / deviation
-    return TensorDataset(scaled.unsqueeze(1), classes.long())
+    return TensorDataset(scaled, classes)
 
 
 def _workload(
     data: Path | None, dataset: str, model: Callable[[], nn.Module], *, suffix: str, rate: float, epochs: int
 ) -> Workload:
-    directory = dataset_directory(dataset, data, needs=[file for files in _FILES.values() for file in files])
+    directory = dataset_directory(dataset, data, needs=[file for files in IDX_FILES.values() for file in files])
     return Workload(
         name=f"{dataset}-{suffix}",
         model=model,

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.digits import load_digits
-from minga.data.text import as_numbers, pieces
+from minga.data.formats.text import as_numbers, pieces
 from minga.metrics import F1, R2, AreaUnderROC, MeanSquaredError, Perplexity, RootMeanSquaredError, WordAccuracy
 from minga.runs.workload import Workload
 from minga.workloads.models import DigitsNet, SmallTransformer
@@ -188,7 +188,7 @@ def _entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 def counting(data: Path | None = None) -> Workload:
     """Language modelling: learns to count in words, a character at a time."""
     numbers, characters = as_numbers(", ".join(map(number_in_words, range(2000))))
-    train, test = _split(*pieces(numbers, _CONTEXT))
+    train, test = _split(*map(torch.from_numpy, pieces(numbers, _CONTEXT)))
     return Workload(
         name="counting",
         model=partial(SmallTransformer, len(characters), context=_CONTEXT, width=32, layers=2, heads=2),

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
-from minga.data.text import as_numbers, pieces, read_text
+from minga.data.formats.text import as_numbers, pieces
+from minga.data.packed import plain_text
 from minga.errors import ConfigError, DataError
 from minga.metrics import Perplexity, WordAccuracy
 from minga.runs.workload import Workload
@@ -45,7 +46,7 @@ def _part_correct(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def shakespeare_characters(data: Path | None) -> list[str]:
     """What the numbers that these models tell stand for."""
-    return as_numbers(read_text(_path(data)))[1]
+    return as_numbers(plain_text(_path(data)))[1]
 
 
 def continued(
@@ -76,7 +77,7 @@ def _path(data: Path | None) -> Path:
 def _pieces(data: Path | None, context: int) -> tuple[TensorDataset, TensorDataset, list[str]]:
     """The first nine tenths of the text, the last, and its characters."""
     path = _path(data)
-    numbers, characters = as_numbers(read_text(path))
+    numbers, characters = as_numbers(plain_text(path))
     cut = int(_TRAINED_PART * len(numbers))
     train, test = pieces(numbers[:cut], context), pieces(numbers[cut:], context)
     if not len(test[0]):
@@ -84,7 +85,7 @@ def _pieces(data: Path | None, context: int) -> tuple[TensorDataset, TensorDatas
             f"{path} has {len(numbers):,} characters, of which the last tenth does not fill a piece of {context}; "
             "fetch the file again"
         )
-    return TensorDataset(*train), TensorDataset(*test), characters
+    return TensorDataset(*map(torch.from_numpy, train)), TensorDataset(*map(torch.from_numpy, test)), characters
 
 
 def shakespeare_gpt(data: Path | None = None) -> Workload:

@@ -193,7 +193,7 @@ def test_messages_without_values_are_as_long_as_those_of_a_step() -> None:
     sent: list[tuple[int, torch.dtype]] = []
     with normalising_together(model, lambda vector: sent.append((len(vector), vector.dtype)), weight=1.0):
         _loss(model, torch.randn(5, 4)).backward()
-    assert [(len(each), each.dtype) for each in messages_of(channels_of_batch_norms(model), torch.float32)] == sent
+    assert messages_of(channels_of_batch_norms(model), torch.float32) == sent
 
 
 def _trained(strategy: str, workload: Workload | None = None, **training: Any) -> list[Replica]:

@@ -21,7 +21,8 @@ from safetensors.torch import load_file
 from minga import Cluster, Experiment, Training
 from minga.engines.local import go_on, run
 from minga.errors import ConfigError, RankFailed, RunError, RunStopped
-from minga.measure.events import read_events
+from minga.measure.event_reader import read_events
+from minga.measure.events import Started, Stepped, Stopped
 from minga.report.live import View
 from minga.runs.experiment import Checkpoints, load
 from minga.runs.workload import load_workload
@@ -83,8 +84,8 @@ def ask_to_stop(run: Path) -> None:
 
 
 def kill_a_rank(run: Path) -> None:
-    started = next(iter(read_events(run / "events" / "rank-1.jsonl")))
-    os.kill(started["pid"], signal.SIGKILL)
+    started = next(event for event in read_events(run / "events" / "rank-1.jsonl") if isinstance(event, Started))
+    os.kill(started.pid, signal.SIGKILL)
 
 
 def model_of(run: Path) -> torch.Tensor:
@@ -118,14 +119,16 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     with pytest.raises(RunStopped if interrupt is ask_to_stop else RankFailed):
         run(experiment, view)
     assert not (view.run / "model.safetensors").exists()
-    stopped_at = max(event["step"] for event in read_events(view.run / "events" / "rank-0.jsonl") if "step" in event)
+    stopped_at = max(
+        event.step for event in read_events(view.run / "events" / "rank-0.jsonl") if hasattr(event, "step")
+    )
     assert 20 <= stopped_at < 200
     monkeypatch.setenv("SLOW_SECONDS", "0")
     with pytest.raises(ConfigError, match=r"has come to step \d+ already; --steps 10 lies before that"):
         go_on(view.run, dataclasses.replace(experiment, training=Training(steps=10)))
     summary = go_on(view.run)
     assert torch.equal(model_of(view.run), never[0].parameters)
-    steps = [event["step"] for event in read_events(view.run / "events" / "rank-0.jsonl") if event["event"] == "step"]
+    steps = [event.step for event in read_events(view.run / "events" / "rank-0.jsonl") if isinstance(event, Stepped)]
     assert steps == list(range(1, 201))  # each once: what came after the checkpoint did not happen
     assert summary.steps == 200
     assert summary.samples == sum(rank.samples for rank in summary.ranks) > 0
@@ -163,9 +166,9 @@ def test_a_terminal_that_is_closed_leaves_a_checkpoint(workload_file: Path, tmp_
         os.close(ours)
     assert process.wait(timeout=30) == 143
     (run,) = runs.iterdir()
-    (stopped,) = [event for event in read_events(run / "events" / "rank-1.jsonl") if event["event"] == "stopped"]
+    (stopped,) = [event for event in read_events(run / "events" / "rank-1.jsonl") if isinstance(event, Stopped)]
     last = list_checkpoints(run)[-1]
-    assert last.complete and stopped["checkpoint"] == last.name
+    assert last.complete and stopped.checkpoint == last.name
 
 
 def _steps_written(runs: Path) -> int:
@@ -198,8 +201,8 @@ def test_the_command_line_stops_goes_on_and_lists(workload_file: Path, tmp_path:
     assert time.monotonic() - began < 10
     (run,) = runs.iterdir()
     assert "goes on from step-" in errors and f"minga train --resume {run}" in errors
-    stopped = [event for event in read_events(run / "events" / "rank-1.jsonl") if event["event"] == "stopped"]
-    assert stopped and stopped[0]["checkpoint"] == list_checkpoints(run)[-1].name
+    stopped = [event for event in read_events(run / "events" / "rank-1.jsonl") if isinstance(event, Stopped)]
+    assert stopped and stopped[0].checkpoint == list_checkpoints(run)[-1].name
     again = minga("train", "--resume", str(run), "--json", env={**environment, "SLOW_SECONDS": "0"})
     output, errors = again.communicate(timeout=60)
     assert again.returncode == 0, errors

@@ -13,11 +13,11 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from going_on import experiment_of, train_with_checkpoints
+from minga.data.formats import origin_of_path
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.prepare import prepare
 from minga.data.preparing.recipe import Recipe
-from minga.data.readers import origin_of_path
 from minga.errors import MingaError
 from minga.runs.workload import Workload
 

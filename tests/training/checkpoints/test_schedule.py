@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from minga.comm.threads import ThreadTransport, ThreadWorld, run_threads
-from minga.comm.traced import TracedTransport, Traffic
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
+from minga.measure.traffic import Traffic
 from minga.runs.experiment import Checkpoints
-from minga.training.checkpoints.schedule import LAST_MOMENT, Moments, Verdict
+from minga.training.checkpoints.schedule import LAST_MOMENT, CheckpointSchedule, Verdict
 
 
 class Clock(TracedTransport):
@@ -32,7 +33,7 @@ def verdicts(
 
     def body(comm: Transport) -> dict[int, Verdict]:
         clock = Clock(comm, speed * (1 + comm.rank))
-        moments = Moments(settings)
+        moments = CheckpointSchedule(settings)
         found = {}
         for step in range(1, steps + 1):
             clock.time += clock.seconds_per_step
@@ -87,7 +88,7 @@ def test_words_are_few() -> None:
     def body(comm: Transport) -> None:
         assert isinstance(comm, ThreadTransport)
         clock = Clock(comm, 0.001)
-        moments = Moments(Checkpoints(every_seconds=60))
+        moments = CheckpointSchedule(Checkpoints(every_seconds=60))
         for step in range(1, 2001):  # two seconds
             clock.time += clock.seconds_per_step
             moments.after(step, clock, lockstep=True, stopping=False)

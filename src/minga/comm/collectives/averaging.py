@@ -28,7 +28,7 @@ def all_reduce_mean(
 ) -> None:
     """`vector` becomes its mean over all ranks, the same bits everywhere; should a peer fail, it stays as it is.
 
-    Where it is a replica's parameters or gradients, or a part of them, `comm.merges` is told of it. A codec that leaves
+    Where it is a replica's parameters or gradients, or a part of them, `comm.merges` is notified. A codec that leaves
     something out needs the stream in which it remembers that: `replica.stream()`.
     """
     if comm.size > 1:
@@ -46,7 +46,7 @@ def average_in_place(
     codec: Codec = _PLAIN,
     stream: Stream | None = None,
 ) -> None:
-    """The same without a copy and without a word: should a peer fail, `vector` is something in between.
+    """The same without a copy, and without notifying anybody: should a peer fail, `vector` is something in between.
 
     Codecs whose sums make sense are added up by the collective on the way; what others make is sent to everybody.
     """
@@ -99,7 +99,7 @@ class Averaging:
             self._vector.add_(decoded)
         self._vector.div_(self._ranks)
         residual = self._stream.residual
-        if residual is not None and not residual.is_meta and not bool(torch.isfinite(self._vector.sum())):
-            # Somebody's vector was no number, so nobody's has been used: what was sent is owed again.
+        if residual is not None and not bool(torch.isfinite(self._vector.sum())):
+            # Somebody's vector was non-finite, so nobody's is used: what was sent goes back to the residual.
             self._codec.decode(self._encoded[self._rank], decoded, self._stream)
             residual.add_(decoded)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minga.comm.transport import Transport
+from minga.comm.transport import Transport, collective
 
 __all__ = ["direct"]
 
 
+@collective
 def direct(comm: Transport, vector: Tensor) -> None:
     """Add up `vector` over all ranks, in place, in the order of ranks. Each rank sends n-1 times its size."""
     vectors = [torch.empty_like(vector) for _ in range(comm.size)]

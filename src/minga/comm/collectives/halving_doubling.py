@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minga.comm.transport import Transport
+from minga.comm.transport import Transport, collective
 
 __all__ = ["halving_doubling"]
 
 
+@collective
 def halving_doubling(comm: Transport, vector: Tensor) -> None:
     """Add up `vector` over all ranks, in place.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minga.comm.collectives.direct import direct
 from minga.comm.collectives.segments import segments
-from minga.comm.transport import Pending, Transport
+from minga.comm.transport import Pending, Transport, collective
 
 __all__ = ["AHEAD", "ring"]
 
@@ -19,6 +19,7 @@ _SWAP_BYTES = 1 << 18
 AHEAD = 4
 
 
+@collective
 def ring(comm: Transport, vector: Tensor) -> None:
     """Add up `vector` over all ranks, in place. Each rank sends 2 (1 - 1/n) of its size, to one neighbour.
 
@@ -31,8 +32,6 @@ def ring(comm: Transport, vector: Tensor) -> None:
         return
     if ranks == 2 and vector.nbytes <= _SWAP_BYTES:
         direct(comm, vector)
-        return
-    if vector.is_meta and comm.ring_at_once(vector):
         return
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
     chunks = [segments(chunk) for chunk in vector.tensor_split(ranks)]

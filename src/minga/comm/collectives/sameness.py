@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
-from torch import Tensor
 
 from minga.comm.collectives.tree import broadcast, tree
 from minga.comm.transport import Transport
@@ -13,14 +10,11 @@ from minga.comm.transport import Transport
 __all__ = ["same_everywhere"]
 
 
-def same_everywhere(comm: Transport, vector: Tensor) -> bool:
-    """Whether all ranks have the same bits, by the digest that rank 0 tells. Without values, they are taken to."""
-    digest = 0
-    if not vector.is_meta:
-        content = vector.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
-        digest = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
-    first = torch.full((1,), digest)
+def same_everywhere(comm: Transport, digest: str) -> bool:
+    """Whether all ranks have the same digest, of 16 hexadecimal digits; an empty one counts as zero."""
+    own = int(digest or "0", 16) >> 1  # without the bit that would be a sign
+    first = torch.full((1,), own)
     broadcast(comm, first)
-    others = torch.tensor([float(int(first) != digest)], dtype=torch.float64)
+    others = torch.tensor([float(int(first) != own)], dtype=torch.float64)
     tree(comm, others)
     return not float(others)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from minga.comm.collectives.segments import segments
-from minga.comm.transport import Pending, Transport
+from minga.comm.transport import Pending, Transport, collective
 
 __all__ = ["broadcast", "reduce", "tree"]
 
 
+@collective
 def tree(comm: Transport, vector: Tensor) -> None:
     """Add up `vector` over all ranks, in place: up a binary tree to rank 0, and down again."""
     reduce(comm, vector)

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from minga.comm.transport import Pending
 from minga.errors import Deadlock
 
-__all__ = ["Engine", "Task"]
+__all__ = ["Engine", "RankTask", "VirtualPending"]
 
 
-class Task:
+class RankTask:
     """Code that runs in virtual time."""
 
     __slots__ = ("_engine", "_greenlet", "beside", "clock", "finished", "name", "owner", "waiting_for")
@@ -80,6 +81,38 @@ class Task:
             self._greenlet.throw(GreenletExit)
 
 
+class VirtualPending(Pending):
+    """Something under way in virtual time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._completed = False
+        self._waiting: list[RankTask] = []
+
+    def wait_in_words(self, waiting_for: Callable[[], str]) -> None:
+        """Let others run until it is done."""
+        if not self._completed:
+            task = self._engine.current
+            assert task is not None, "only ranks wait"
+            self._waiting.append(task)
+            task.block(waiting_for)
+
+    @property
+    def done(self) -> bool:
+        task = self._engine.current
+        assert task is not None, "only ranks wait"
+        task.reach(task.clock)
+        return self._completed
+
+    def complete(self) -> None:
+        """It is done now; from the engine's own events only."""
+        self._completed = True
+        waiting, self._waiting = self._waiting, []
+        for task in waiting:
+            task.clock = max(task.clock, self._engine.now)
+            task.resume()
+
+
 class Engine:
     """The clock, the events to come, and the tasks."""
 
@@ -87,10 +120,10 @@ class Engine:
         """`when_owner_changes`: called with the owner of the last task and that of the next one, if they differ."""
         self.now = 0.0
         self.hub = getcurrent()
-        self.current: Task | None = None
+        self.current: RankTask | None = None
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = itertools.count()
-        self._tasks: dict[Task, None] = {}
+        self._tasks: dict[RankTask, None] = {}
         """Those that have not ended, in the order in which they began."""
         self._when_owner_changes = when_owner_changes
         self._owner: object = None
@@ -103,14 +136,14 @@ class Engine:
 
     def spawn(
         self, function: Callable[[], None], *, name: str, owner: Any = None, clock: float = 0.0, beside: bool = False
-    ) -> Task:
+    ) -> RankTask:
         """A task that begins at this time."""
-        task = Task(self, function, name, owner, clock, beside=beside)
+        task = RankTask(self, function, name, owner, clock, beside=beside)
         self._tasks[task] = None
         self.at(max(clock, self.now), task.resume)
         return task
 
-    def switch_to(self, task: Task) -> None:
+    def switch_to(self, task: RankTask) -> None:
         if task.finished:
             return
         if self._when_owner_changes is not None and task.owner is not self._owner:
@@ -145,9 +178,9 @@ class Engine:
                 return
         waiting = [task for task in self._tasks if task.waiting_for is not None]
         if waiting:
-            told = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
-            more = f"; and {len(told) - 16} more" if len(told) > 16 else ""
-            raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(told[:16])}{more}")
+            lines = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
+            more = f"; and {len(lines) - 16} more" if len(lines) > 16 else ""
+            raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(lines[:16])}{more}")
 
     def kill(self, which: Callable[[Any], bool]) -> None:
         """End the tasks of some owners, from an event."""
@@ -162,6 +195,6 @@ class Engine:
         self._tasks.clear()
         self._events.clear()
 
-    def forget(self, task: Task) -> None:
+    def forget(self, task: RankTask) -> None:
         """It has ended."""
         self._tasks.pop(task, None)

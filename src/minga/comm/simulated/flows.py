@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from minga.comm.simulated.engine import Engine
 from minga.comm.simulated.wires import Wires
 
-__all__ = ["LONGEST_PAUSE", "UNLIMITED", "Connection", "Flows", "Parcel"]
+__all__ = ["LONGEST_PAUSE", "UNLIMITED", "Flow", "Flows", "Transfer"]
 
 
 # Bytes a second that are as good as no limit, yet a number that can be computed with.
@@ -26,19 +26,19 @@ LONGEST_PAUSE = 60.0
 class _Pipe:
     """One direction of a cable."""
 
-    __slots__ = ("capacity", "open", "parcels", "spare")
+    __slots__ = ("capacity", "open", "spare", "transfers")
 
     def __init__(self, capacity: float) -> None:
         self.capacity = min(capacity, UNLIMITED)
-        self.parcels: dict[Parcel, None] = {}  # in the order in which they came
+        self.transfers: dict[Transfer, None] = {}  # in the order in which they came
         self.spare = 0.0
         """While shares are being found: what is left, ..."""
         self.open = 0
         """... and for how many."""
 
 
-class Connection:
-    """From one rank to another: parcels go one behind the other, and TCP's window opens."""
+class Flow:
+    """From one rank to another: transfers go one behind the other, and TCP's window opens."""
 
     __slots__ = ("busy", "delay", "pipes", "queue", "round_trip", "source", "target", "used", "window")
 
@@ -50,22 +50,20 @@ class Connection:
         self.round_trip = 0.0
         self.window = 0.0
         """Bytes that may be on their way without an answer; 0: it has not sent anything yet."""
-        self.queue: deque[Parcel] = deque()
+        self.queue: deque[Transfer] = deque()
         self.busy = False
         self.used = -math.inf
 
 
-class Parcel:
+class Transfer:
     """A message on its way."""
 
-    __slots__ = ("arrived", "connection", "lag", "left", "missing", "rate", "since", "version")
+    __slots__ = ("arrived", "flow", "lag", "left", "missing", "rate", "since", "version")
 
-    def __init__(
-        self, nbytes: int, connection: Connection, left: Callable[[], None], arrived: Callable[[], None]
-    ) -> None:
+    def __init__(self, nbytes: int, flow: Flow, left: Callable[[], None], arrived: Callable[[], None]) -> None:
         """`left`: called when the last byte is on its way, `arrived`: when it is there."""
         self.missing = float(nbytes)
-        self.connection = connection
+        self.flow = flow
         self.left = left
         self.arrived = arrived
         self.rate = 0.0
@@ -86,10 +84,10 @@ class Flows:
         self._between = {(0, 1): _Pipe(wires.between.up), (1, 0): _Pipe(wires.between.down)}
         self._delays: dict[int, float] = {}
         """One-way delays of hosts that have changed on the way."""
-        self._connections: list[Connection] = []
+        self._flows: list[Flow] = []
         self._dirty: dict[_Pipe, None] = {}
 
-    def connect(self, source: int, target: int) -> Connection:
+    def connect(self, source: int, target: int) -> Flow:
         """From one host to another."""
         sites = self._wires.sites
         pipes: tuple[_Pipe, ...] = ()
@@ -98,15 +96,15 @@ class Flows:
             used = [self._up[source], *between, self._down[target]]
             # What is never narrow needs no accounts; what may change on the way does.
             pipes = tuple(pipe for pipe in used if pipe.capacity < UNLIMITED or self._wires.changes)
-        connection = Connection(source, target, pipes)
-        self._connections.append(connection)
-        self._find_delays(connection)
-        return connection
+        flow = Flow(source, target, pipes)
+        self._flows.append(flow)
+        self._find_delays(flow)
+        return flow
 
-    def _find_delays(self, connection: Connection) -> None:
-        source, target = connection.source, connection.target
+    def _find_delays(self, flow: Flow) -> None:
+        source, target = flow.source, flow.target
         there, back = self._delay(source, target), self._delay(target, source)
-        connection.delay, connection.round_trip = there, there + back
+        flow.delay, flow.round_trip = there, there + back
 
     def _delay(self, source: int, target: int) -> float:
         wires, changed = self._wires, self._delays.get(source)
@@ -125,106 +123,106 @@ class Flows:
                 self._mark((pipe,))
         if delay is not None:
             self._delays[host] = delay
-            for connection in self._connections:
-                if host in (connection.source, connection.target):
-                    self._find_delays(connection)
+            for flow in self._flows:
+                if host in (flow.source, flow.target):
+                    self._find_delays(flow)
 
-    def send(self, parcel: Parcel) -> None:
-        """Now, or when what was sent before on this connection has left."""
-        connection = parcel.connection
-        if connection.busy:
-            connection.queue.append(parcel)
+    def send(self, transfer: Transfer) -> None:
+        """Now, or when what was sent before on this flow has left."""
+        flow = transfer.flow
+        if flow.busy:
+            flow.queue.append(transfer)
         else:
-            self._begin(parcel)
+            self._begin(transfer)
 
-    def _begin(self, parcel: Parcel) -> None:
-        connection = parcel.connection
-        connection.busy = True
-        pipes = connection.pipes
+    def _begin(self, transfer: Transfer) -> None:
+        flow = transfer.flow
+        flow.busy = True
+        pipes = flow.pipes
         if not pipes:
-            self._leave(parcel)
+            self._leave(transfer)
             return
-        if connection.round_trip:
-            parcel.lag = self._open_window(connection, parcel.missing)
-        parcel.since = self._engine.now
+        if flow.round_trip:
+            transfer.lag = self._open_window(flow, transfer.missing)
+        transfer.since = self._engine.now
         alone = True
         for pipe in pipes:
-            alone = alone and not pipe.parcels
-            pipe.parcels[parcel] = None
+            alone = alone and not pipe.transfers
+            pipe.transfers[transfer] = None
         if alone:
-            parcel.rate = min(pipe.capacity for pipe in pipes)
-            self._expect(parcel)
+            transfer.rate = min(pipe.capacity for pipe in pipes)
+            self._expect(transfer)
         else:
             self._mark(pipes)
 
-    def _open_window(self, connection: Connection, nbytes: float) -> float:
+    def _open_window(self, flow: Flow, nbytes: float) -> float:
         """How long a message waits for answers while the window is small; it is wider afterwards."""
-        carrier, round_trip = self._wires.carrier, connection.round_trip
+        carrier, round_trip = self._wires.carrier, flow.round_trip
         least = float(carrier.initial_window)
-        pauses = min((self._engine.now - connection.used) / (carrier.pause_seconds + round_trip), LONGEST_PAUSE)
-        before = max(least, connection.window * 0.5 ** int(pauses))
-        connection.window = before
-        full = round_trip * min((pipe.capacity for pipe in connection.pipes), default=math.inf)
+        pauses = min((self._engine.now - flow.used) / (carrier.pause_seconds + round_trip), LONGEST_PAUSE)
+        before = max(least, flow.window * 0.5 ** int(pauses))
+        flow.window = before
+        full = round_trip * min((pipe.capacity for pipe in flow.pipes), default=math.inf)
         sent = lag = 0.0
-        while connection.window < full and sent + connection.window < nbytes:
-            lag += round_trip * (1 - connection.window / full)
-            sent += connection.window
-            connection.window *= 2
+        while flow.window < full and sent + flow.window < nbytes:
+            lag += round_trip * (1 - flow.window / full)
+            sent += flow.window
+            flow.window *= 2
         # Every byte that is answered makes it wider by one, as long as half of it is in use.
-        connection.window = max(connection.window, min(before + nbytes, 2 * nbytes))
+        flow.window = max(flow.window, min(before + nbytes, 2 * nbytes))
         return lag
 
-    def _expect(self, parcel: Parcel) -> None:
-        parcel.version += 1
-        if parcel.rate > 0:
+    def _expect(self, transfer: Transfer) -> None:
+        transfer.version += 1
+        if transfer.rate > 0:
             engine = self._engine
-            engine.at(engine.now + parcel.missing / parcel.rate, self._finish, parcel, parcel.version)
+            engine.at(engine.now + transfer.missing / transfer.rate, self._finish, transfer, transfer.version)
 
-    def _finish(self, parcel: Parcel, version: int) -> None:
-        if version != parcel.version:  # its share has changed since
+    def _finish(self, transfer: Transfer, version: int) -> None:
+        if version != transfer.version:  # its share has changed since
             return
-        pipes = parcel.connection.pipes
+        pipes = transfer.flow.pipes
         shared = False
         for pipe in pipes:
-            del pipe.parcels[parcel]
-            shared = shared or bool(pipe.parcels)
+            del pipe.transfers[transfer]
+            shared = shared or bool(pipe.transfers)
         if shared:
             self._mark(pipes)
-        if parcel.lag:
-            self._engine.at(self._engine.now + parcel.lag, self._leave, parcel)
+        if transfer.lag:
+            self._engine.at(self._engine.now + transfer.lag, self._leave, transfer)
         else:
-            self._leave(parcel)
+            self._leave(transfer)
 
-    def _leave(self, parcel: Parcel) -> None:
-        connection, engine = parcel.connection, self._engine
-        connection.used = engine.now
-        if connection.queue:
-            self._begin(connection.queue.popleft())
+    def _leave(self, transfer: Transfer) -> None:
+        flow, engine = transfer.flow, self._engine
+        flow.used = engine.now
+        if flow.queue:
+            self._begin(flow.queue.popleft())
         else:
-            connection.busy = False
-        if connection.delay:
-            engine.at(engine.now + connection.delay, parcel.arrived)
-            parcel.left()
+            flow.busy = False
+        if flow.delay:
+            engine.at(engine.now + flow.delay, transfer.arrived)
+            transfer.left()
         else:
-            parcel.left()
-            parcel.arrived()
+            transfer.left()
+            transfer.arrived()
 
     def _mark(self, pipes: Iterable[_Pipe]) -> None:
-        """The shares of who uses these must be found anew, once all that happens now has happened."""
+        """The shares of who uses these must be found again, once all that happens now has happened."""
         if not self._dirty:
             self._engine.at(self._engine.now, self._settle)
         self._dirty.update(dict.fromkeys(pipes))
 
     def _settle(self) -> None:
         now = self._engine.now
-        pipes, parcels = self._concerned()
+        pipes, transfers = self._concerned()
         self._dirty.clear()
-        for parcel in parcels:
-            parcel.missing = max(0.0, parcel.missing - parcel.rate * (now - parcel.since))
-            parcel.since = now
+        for transfer in transfers:
+            transfer.missing = max(0.0, transfer.missing - transfer.rate * (now - transfer.since))
+            transfer.since = now
         for pipe in pipes:
-            pipe.spare, pipe.open = pipe.capacity, len(pipe.parcels)
-        while parcels:
+            pipe.spare, pipe.open = pipe.capacity, len(pipe.transfers)
+        while transfers:
             pipes = [pipe for pipe in pipes if pipe.open]
             # Written out: `min` with a key takes twice as long, and this is where large simulations spend their time.
             narrowest, share = pipes[0], math.inf
@@ -232,25 +230,25 @@ class Flows:
                 if pipe.spare / pipe.open < share:
                     narrowest, share = pipe, pipe.spare / pipe.open
             rate = max(0.0, share)
-            for parcel in [each for each in narrowest.parcels if each in parcels]:
-                del parcels[parcel]
-                for pipe in parcel.connection.pipes:
+            for transfer in [each for each in narrowest.transfers if each in transfers]:
+                del transfers[transfer]
+                for pipe in transfer.flow.pipes:
                     pipe.open -= 1
                     pipe.spare -= rate
-                if rate != parcel.rate or not parcel.version:
-                    parcel.rate = rate
-                    self._expect(parcel)
+                if rate != transfer.rate or not transfer.version:
+                    transfer.rate = rate
+                    self._expect(transfer)
 
-    def _concerned(self) -> tuple[list[_Pipe], dict[Parcel, None]]:
+    def _concerned(self) -> tuple[list[_Pipe], dict[Transfer, None]]:
         """Everything whose share depends on the cables that have changed."""
-        pipes, parcels = dict(self._dirty), dict[Parcel, None]()
+        pipes, transfers = dict(self._dirty), dict[Transfer, None]()
         waiting = list(pipes)
         while waiting:
-            for parcel in waiting.pop().parcels:
-                if parcel not in parcels:
-                    parcels[parcel] = None
-                    for pipe in parcel.connection.pipes:
+            for transfer in waiting.pop().transfers:
+                if transfer not in transfers:
+                    transfers[transfer] = None
+                    for pipe in transfer.flow.pipes:
                         if pipe not in pipes:
                             pipes[pipe] = None
                             waiting.append(pipe)
-        return list(pipes), parcels
+        return list(pipes), transfers

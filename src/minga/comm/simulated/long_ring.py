@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from minga.comm.collectives.ring import AHEAD
 from minga.comm.collectives.segments import SEGMENT_BYTES
 from minga.comm.simulated.flows import LONGEST_PAUSE, UNLIMITED
+from minga.comm.transport import Sent
 
 if TYPE_CHECKING:
-    from minga.comm.simulated.engine import Task
+    from minga.comm.simulated.engine import RankTask
     from minga.comm.simulated.world import SimulatedWorld
 
 __all__ = ["LongRings"]
@@ -35,7 +37,7 @@ class LongRings:
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
-        self._waiting: dict[tuple[int, tuple[int, ...]], dict[int, Task]] = {}
+        self._waiting: dict[tuple[int, tuple[int, ...]], dict[int, RankTask]] = {}
         self._connected: dict[tuple[int, tuple[int, ...]], _Cables] = {}
 
     def possible(self, members: Sequence[int], nbytes: int) -> bool:
@@ -50,9 +52,11 @@ class LongRings:
             and nbytes <= SEGMENT_BYTES * len(members)
         )
 
-    def join(self, channel: int, members: tuple[int, ...], rank: int, elements: int, width: int) -> None:
-        """The task that runs now takes part; it goes on when its part of the ring is done."""
-        engine = self._world.engine
+    def carry_out(self, channel: int, members: tuple[int, ...], rank: int, vector: Tensor) -> Sent | None:
+        """The task that runs now takes part; it goes on when its part of the ring is done. None: it is not possible."""
+        if not self.possible(members, vector.nbytes):
+            return None
+        engine, elements, width = self._world.engine, vector.numel(), vector.element_size()
         task = engine.current
         assert task is not None
         waiting = self._waiting.setdefault((channel, members), {})
@@ -63,8 +67,11 @@ class LongRings:
                 max(each.clock for each in waiting.values()), self._price, channel, members, waiting, elements, width
             )
         task.block(lambda: f"for a ring of {len(members)} ranks, of which {len(waiting)} are there")
+        return _sent_in_ring(members.index(rank), len(members), elements, width)
 
-    def _price(self, channel: int, members: tuple[int, ...], tasks: dict[int, Task], elements: int, width: int) -> None:
+    def _price(
+        self, channel: int, members: tuple[int, ...], tasks: dict[int, RankTask], elements: int, width: int
+    ) -> None:
         world, carrier, count = self._world, self._world.wires.carrier, len(members)
         cables = self._connected.get((channel, members))
         if cables is None:
@@ -86,9 +93,9 @@ class LongRings:
             sending += work
             if hop:
                 asked.append(clock)
-            heard = np.roll(asked.popleft(), -1) + cables.delay_back
+            ready = np.roll(asked.popleft(), -1) + cables.delay_back
             begin, sent = np.maximum(clock, left), size > 0
-            begin = np.where(size > carrier.rendezvous_bytes, np.maximum(begin, heard), begin)
+            begin = np.where(size > carrier.rendezvous_bytes, np.maximum(begin, ready), begin)
             # Nothing is sent of an empty chunk, and nobody waits for it.
             left = np.where(sent, begin + size / cables.rate + cables.lag(begin, size), left)
             cables.used = np.where(sent, left, cables.used)
@@ -106,6 +113,14 @@ class LongRings:
                 host.charged += float(sending[place])
             task.clock = float(clock[place])
             world.engine.at(task.clock, task.resume)
+
+
+def _sent_in_ring(place: int, count: int, elements: int, width: int) -> Sent:
+    """Chunk (place - hop) goes out at each of the 2 (n - 1) hops: all chunks twice, but for two."""
+    lengths = [elements // count + (chunk < elements % count) for chunk in range(count)]
+    kept = [lengths[(place + 1) % count], lengths[(place + 2) % count]]
+    empty = 2 * lengths.count(0) - kept.count(0)
+    return Sent((2 * elements - sum(kept)) * width, 2 * (count - 1) - empty)
 
 
 class _Cables:

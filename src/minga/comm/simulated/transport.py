@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from minga.comm.collectives.ring import ring
-from minga.comm.simulated.engine import Task
+from minga.comm.simulated.engine import Engine, RankTask, VirtualPending
 from minga.comm.simulated.world import Message, SimulatedWorld
-from minga.comm.transport import Done, Group, Pending, Transport
+from minga.comm.transport import Done, Group, Pending, Sent, Transport
 
 __all__ = ["SimulatedTransport"]
 
@@ -70,16 +70,15 @@ class SimulatedTransport(Transport):
         gathering._asked = True
         Transport.all_gather(gathering, buffers, ranks)
 
-    def ring_at_once(self, vector: Tensor, ranks: Sequence[int] | None = None) -> bool:
+    def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
+        """A long ring of vectors without values is priced as a whole."""
+        if name != "ring" or not vector.is_meta:
+            return None
         members = tuple(range(self.size)) if ranks is None else tuple(ranks)
-        rings = self.world.rings
-        if not vector.is_meta or not rings.possible(members, vector.nbytes):
-            return False
-        rings.join(self._channel, members, self.rank, vector.numel(), vector.element_size())
-        return True
+        return self.world.rings.carry_out(self._channel, members, self.rank, vector)
 
     @property
-    def _task(self) -> Task:
+    def _task(self) -> RankTask:
         task = self.world.engine.current
         assert task is not None, "a simulated transport is for code that runs in its world"
         return task
@@ -115,7 +114,7 @@ class _Jobs:
     def add(self, function: Callable[[], None]) -> Pending:
         engine = self._world.engine
         assert engine.current is not None
-        job = _Job(self._world, function, self._owner.number)
+        job = _Job(engine, function, self._owner.number)
         self._waiting.append(job)
         engine.at(engine.current.clock, self._begin)
         return job
@@ -141,16 +140,14 @@ class _Jobs:
         job.complete()
 
 
-class _Job(Pending):
+class _Job(VirtualPending):
     """Something that runs beside a rank's training."""
 
-    def __init__(self, world: SimulatedWorld, function: Callable[[], None], rank: int) -> None:
-        self._world = world
+    def __init__(self, engine: Engine, function: Callable[[], None], rank: int) -> None:
+        super().__init__(engine)
         self._function = function
         self._rank = rank
-        self._completed = False
         self._error: BaseException | None = None
-        self._waiters: list[Task] = []
 
     def run(self) -> None:
         try:
@@ -158,29 +155,11 @@ class _Job(Pending):
         except Exception as error:  # whoever waits for the job gets it
             self._error = error
 
-    def complete(self) -> None:
-        self._completed = True
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.clock = max(waiter.clock, self._world.engine.now)
-            waiter.resume()
-
     def wait(self, patience: float = 1.0) -> int:
-        task = self._world.engine.current
-        assert task is not None
-        if not self._completed:
-            self._waiters.append(task)
-            task.block(lambda: "for its own background job")
+        self.wait_in_words(lambda: "for its own background job")
         if self._error is not None:
             raise self._error
         return self._rank
-
-    @property
-    def done(self) -> bool:
-        task = self._world.engine.current
-        assert task is not None
-        task.reach(task.clock)
-        return self._completed
 
 
 def _names_of_hosts(world: SimulatedWorld) -> list[str]:

@@ -2,7 +2,7 @@
 
     wires = Wires(cables=(Cable(up=12.5e6, down=12.5e6, delay=0.01),) * 4)
 
-`Wires` is what the network is like at the start; `Change` is what happens to it on the way.
+`Wires` is what the network is like at the start; `ScheduledChange` is what happens to it on the way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-__all__ = ["Cable", "Carrier", "Change", "Wires"]
+__all__ = ["Cable", "Carrier", "ScheduledChange", "Wires"]
 
 # Linux begins with ten packets. In a pause it halves what it has come to, each time that its least retransmission
 # timeout has gone by: this, and a round trip.
@@ -49,7 +49,7 @@ class Cable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ScheduledChange:
     """What happens to hosts or their cables at a moment."""
 
     time: float
@@ -77,7 +77,7 @@ class Wires:
     """The cable between two sites, which all traffic between them shares; `up` is from the first to the second."""
     delays: tuple[tuple[float, ...], ...] = ()
     """Measured one-way delays from host to host, instead of the cables'."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ScheduledChange, ...] = ()
 
     @property
     def hosts(self) -> int:

@@ -4,7 +4,7 @@
     results = world.run(lambda rank: train(SimulatedTransport(world, rank)))
 
 Every rank's code runs as it would anywhere else, on a `SimulatedTransport`. Time passes where the model says so: for
-messages, for what `work` is told of, and for nothing else.
+messages, for what is computed by `work`, and for nothing else.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from minga.comm.simulated.engine import Engine, Task
-from minga.comm.simulated.flows import Connection, Flows, Parcel
+from minga.comm.simulated.engine import Engine, VirtualPending
+from minga.comm.simulated.flows import Flow, Flows, Transfer
 from minga.comm.simulated.long_ring import LongRings
-from minga.comm.simulated.wires import Change, Wires
+from minga.comm.simulated.wires import ScheduledChange, Wires
 from minga.comm.tcp.frames import HEADER
-from minga.comm.transport import Pending
 from minga.errors import Deadlock, PeerLost
 
 __all__ = ["Host", "Message", "Rank", "SimulatedWorld"]
@@ -70,13 +69,13 @@ class SimulatedWorld:
         self.ranks = [Rank(number, self.hosts[host]) for number, host in enumerate(host_of)]
         self.rings = LongRings(self)
         self.lost: dict[int, str] = {}
-        self._connections: dict[tuple[int, int, int], Connection] = {}
+        self._flows: dict[tuple[int, int, int], Flow] = {}
         self._arrived: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
-        """By receiver, channel and tag: what is there and nobody asks for yet, or waits for the receiver's word."""
+        """By receiver, channel and tag: what is there and nobody asks for yet, or waits until the receiver is ready."""
         self._receives: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
         self._promised: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
-        """Receives whose sender, the last of these numbers, has been told that they are ready."""
-        self._unheard: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
+        """Receives that were announced to their sender, the last of these numbers, as ready."""
+        self._announcing: dict[tuple[int, int, int, int], deque[Message]] = defaultdict(deque)
         """By the same numbers: long messages whose announcement is on its way."""
         for change in wires.changes:
             self.engine.at(change.time, self._change, change)
@@ -153,8 +152,8 @@ class SimulatedWorld:
             self._dispatch(message)
         elif not self._use_promise(message):
             # It is announced, behind what was sent before.
-            self._unheard[self._stream(message)].append(message)
-            self.flows.send(Parcel(HEADER.size, self._connection(message), _nothing, lambda: self._announced(message)))
+            self._announcing[self._stream(message)].append(message)
+            self.flows.send(Transfer(HEADER.size, self._flow_of(message), _nothing, lambda: self._announced(message)))
 
     def post_receive(self, message: Message) -> None:
         key = (message.owner, message.channel, message.tag)
@@ -170,13 +169,13 @@ class SimulatedWorld:
             self._deliver(sent, message)
 
     def _await(self, key: tuple[int, int, int], message: Message) -> None:
-        """As over TCP: the sender of a long message is told at once, unless something else may come from it before."""
+        """As over TCP: who sends a long message is notified at once, unless something else may come from it before."""
         waiting = self._receives[key]
         if message.eager or message.peer is None or any(other.peer in (None, message.peer) for other in waiting):
             waiting.append(message)
-        elif unheard := self._unheard[*key, message.peer]:
-            # The word of it meets the announcement of what was sent first.
-            self._meet(unheard.popleft(), message, self.engine.now)
+        elif announcing := self._announcing[*key, message.peer]:
+            # The notification meets the announcement of what was sent first.
+            self._meet(announcing.popleft(), message, self.engine.now)
         else:
             message.posted = self.engine.now
             self._promised[*key, message.peer].append(message)
@@ -192,10 +191,10 @@ class SimulatedWorld:
         return message.partner is not None
 
     def _announced(self, message: Message) -> None:
-        """The receiver hears that there is a long message."""
+        """The receiver knows that there is a long message."""
         if message.partner is not None:
             return
-        self._unheard[self._stream(message)].remove(message)
+        self._announcing[self._stream(message)].remove(message)
         if message.peer in self.lost:
             self._fail(message)
             return
@@ -219,26 +218,26 @@ class SimulatedWorld:
                 return other
         return None
 
-    def _meet(self, message: Message, receive: Message, told: float) -> None:
-        """The receiver has said that it is ready; the sender hears of it after the way back."""
+    def _meet(self, message: Message, receive: Message, ready: float) -> None:
+        """The receiver was ready at that time; the sender knows of it after the way back."""
         message.partner = receive
-        connection = self._connection(message)
-        heard = told + connection.round_trip - connection.delay
-        if heard > self.engine.now:
-            self.engine.at(heard, self._dispatch, message)
+        flow = self._flow_of(message)
+        known = ready + flow.round_trip - flow.delay
+        if known > self.engine.now:
+            self.engine.at(known, self._dispatch, message)
         else:
             self._dispatch(message)
 
-    def _connection(self, message: Message) -> Connection:
+    def _flow_of(self, message: Message) -> Flow:
         key = (message.channel, message.owner, message.peer)
-        found = self._connections.get(key)
+        found = self._flows.get(key)
         if found is None:
             source, target = self.ranks[message.owner].host.number, self.ranks[message.peer].host.number
-            found = self._connections[key] = self.flows.connect(source, target)
+            found = self._flows[key] = self.flows.connect(source, target)
         return found
 
     def _dispatch(self, message: Message) -> None:
-        self.flows.send(Parcel(message.tensor.nbytes, self._connection(message), message.leave, message.arrive))
+        self.flows.send(Transfer(message.tensor.nbytes, self._flow_of(message), message.leave, message.arrive))
 
     def arrived(self, message: Message) -> None:
         """The last byte of a message is at its receiver's host."""
@@ -282,7 +281,7 @@ class SimulatedWorld:
 
     # --- changes on the way -----------------------------------------------------------------------------------------
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: ScheduledChange) -> None:
         for host in range(self.wires.hosts) if change.host is None else [change.host]:
             self.flows.change(host, up=change.up, down=change.down, delay=change.delay)
             if change.speed is not None:
@@ -292,7 +291,7 @@ class SimulatedWorld:
                 self._lose(ranks, f"its host was lost at {self.engine.now:g} s")
 
     def _lose(self, ranks: set[int], why: str) -> None:
-        """These ranks are gone; who waits for them is told."""
+        """These ranks are gone; who waits for them fails."""
         self.lost |= dict.fromkeys(ranks, why)
         self.engine.kill(lambda owner: owner.number in ranks)
         places = (*self._receives.values(), *self._promised.values(), *self._arrived.values())
@@ -306,12 +305,13 @@ class SimulatedWorld:
         message.fail("; ".join(f"rank {rank} is gone ({self.lost[rank]})" for rank in gone))
 
 
-class Message(Pending):
+class Message(VirtualPending):
     """One side of a message."""
 
     def __init__(
         self, world: SimulatedWorld, tensor: Tensor, owner: int, peer: int | None, channel: int, tag: int, verb: str
     ) -> None:
+        super().__init__(world.engine)
         self.tensor = tensor
         self.owner = owner
         self.peer: Any = peer
@@ -322,33 +322,18 @@ class Message(Pending):
         """What was sent, from when it left: the sender may change its own tensor then."""
         self.partner: Message | None = None
         self.eager = tensor.nbytes <= world.wires.carrier.rendezvous_bytes
-        """Whether it is sent without a word from the receiver."""
+        """Whether it is sent before the receiver is ready."""
         self.posted = 0.0
-        """When the sender was told that it is waited for; of what is sent: when it had arrived."""
+        """When the sender was notified that it is waited for; of what is sent: when it had arrived."""
         self.source: int | None = None
         self._world = world
-        self._completed = False
         self._error: str | None = None
-        self._time = 0.0
-        self._waiter: Task | None = None
 
     def wait(self, patience: float = 1.0) -> int:
-        task = self._world.engine.current
-        assert task is not None, "only ranks wait"
-        if not self._completed:
-            self._waiter = task
-            task.block(self._in_words)
-        task.clock = max(task.clock, self._time)
+        self.wait_in_words(self._in_words)
         if self._error is not None:
             raise PeerLost(f"rank {self.owner} can't {self.verb}: {self._error}", rank=self.peer)
         return self.owner if self.source is None else self.source
-
-    @property
-    def done(self) -> bool:
-        task = self._world.engine.current
-        assert task is not None, "only ranks wait"
-        task.reach(task.clock)
-        return self._completed
 
     def cancel(self) -> None:
         self._world.withdraw(self)
@@ -365,16 +350,6 @@ class Message(Pending):
         if not self._completed:
             self._error = why
             self.complete()
-
-    def complete(self) -> None:
-        if self._completed:
-            return
-        self._completed = True
-        self._time = self._world.engine.now
-        if self._waiter is not None:
-            waiter, self._waiter = self._waiter, None
-            waiter.clock = max(waiter.clock, self._time)
-            waiter.resume()
 
     def _in_words(self) -> str:
         whom = "any rank" if self.peer is None else f"rank {self.peer}"

@@ -3,7 +3,7 @@
     download("https://host/file.gz", Path("file.gz"), check=lambda path: None)
 
 What has come so far is in `file.gz.part`; what the server said of the version that it is of, in `file.gz.part.json`.
-A server that can't go on in the middle, or that has another version by now, begins anew.
+A server that can't go on in the middle, or that has another version by now, begins again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import fcntl
 import http.client
 import json
 import os
-import shutil
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.directory import check_space
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError, DownloadFailed
 
 __all__ = ["Patience", "download"]
@@ -56,7 +56,7 @@ def download(
     target: Path,
     *,
     check: Callable[[Path], str | None],
-    progress: Progress = NO_PROGRESS,
+    progress: ProgressDisplay = NO_PROGRESS,
     patience: Patience | None = None,
 ) -> None:
     """Bring `url` to `target`. `check` says what is wrong with the file, if anything, before it gets its name."""
@@ -70,11 +70,11 @@ def download(
         problem = check(part)
         if problem is not None and resumed:
             # What was left of an earlier attempt may have been another version's.
-            _begin_anew(file)
+            _begin_again(file)
             _bring(url, file, target, progress, patience or Patience())
             problem = check(part)
         if problem is not None:
-            _begin_anew(file)
+            _begin_again(file)
             part.unlink()
             _notes_of(part).unlink(missing_ok=True)
             raise DataError(
@@ -86,13 +86,13 @@ def download(
     _notes_of(part).unlink(missing_ok=True)
 
 
-def _bring(url: str, file: BinaryIO, target: Path, progress: Progress, patience: Patience) -> None:
+def _bring(url: str, file: BinaryIO, target: Path, progress: ProgressDisplay, patience: Patience) -> None:
     """Attempt after attempt, until all of it is there."""
     failures, pause = 0, patience.first_pause_seconds
     with contextlib.ExitStack() as bar:
         advance: Callable[[int], None] | None = None
 
-        def tell(total: int | None, done: int) -> Callable[[int], None]:
+        def show(total: int | None, done: int) -> Callable[[int], None]:
             nonlocal advance
             if advance is None:
                 advance = bar.enter_context(progress.task(target.name, total=total, unit="bytes"))
@@ -102,7 +102,7 @@ def _bring(url: str, file: BinaryIO, target: Path, progress: Progress, patience:
         while True:
             before = file.seek(0, os.SEEK_END)
             try:
-                return _attempt(url, file, target, tell, patience.timeout_seconds)
+                return _attempt(url, file, target, show, patience.timeout_seconds)
             except _Broken as error:
                 came = file.seek(0, os.SEEK_END) > before
                 failures, pause = (1, patience.first_pause_seconds) if came else (failures + 1, pause * 2)
@@ -115,7 +115,7 @@ def _bring(url: str, file: BinaryIO, target: Path, progress: Progress, patience:
 
 
 def _attempt(
-    url: str, file: BinaryIO, target: Path, tell: Callable[[int | None, int], Callable[[int], None]], timeout: float
+    url: str, file: BinaryIO, target: Path, show: Callable[[int | None, int], Callable[[int], None]], timeout: float
 ) -> None:
     part = target.with_name(f"{target.name}.part")
     here = file.seek(0, os.SEEK_END)
@@ -131,17 +131,18 @@ def _attempt(
             if start not in (0, here):
                 raise _Broken(f"it goes on at byte {start:,} instead of {here:,}")
             if start != here:  # it gives all of it, from the beginning
-                tell(total, here)(-here)
-                _begin_anew(file)
-            _check_space(target, None if total is None else total - start)
+                show(total, here)(-here)
+                _begin_again(file)
+            if total is not None:
+                check_space(target.name, target.parent, total - start, "make room, or use another with --data DIR")
             _notes_of(part).write_text(json.dumps({"url": url, "version": _version_of(answer)}), encoding="utf-8")
-            _receive(answer, file, total, tell(total, start))
+            _receive(answer, file, total, show(total, start))
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:  # nothing is left to send: it was all there, or is shorter than what is here
             if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(here):
                 return
-            _begin_anew(file)
+            _begin_again(file)
             raise _Broken("it has fewer bytes than were here already") from None
         if error.code in _HOPELESS:
             raise DataError(
@@ -181,7 +182,7 @@ def _range_of(answer: Any) -> tuple[int, int | None]:
 
 
 def _version_of(answer: Any) -> str | None:
-    """What tells this version of the file from others; weak tags don't tell bytes apart."""
+    """The tag or time of this version of the file; weak tags are the same for different bytes."""
     tag: str | None = answer.headers.get("ETag")
     if tag and not tag.startswith("W/"):
         return tag
@@ -189,16 +190,7 @@ def _version_of(answer: Any) -> str | None:
     return modified
 
 
-def _check_space(target: Path, needed: int | None) -> None:
-    free = shutil.disk_usage(target.parent).free
-    if needed is not None and needed > free:
-        raise DataError(
-            f"{target.name} needs {needed:,} more bytes, and the disk of {target.parent} has {free:,} left; make room, "
-            "or use another with --data DIR"
-        )
-
-
-def _begin_anew(file: BinaryIO) -> None:
+def _begin_again(file: BinaryIO) -> None:
     file.seek(0)
     file.truncate()
 

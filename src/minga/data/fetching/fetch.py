@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from minga.data.directory import lies_here
-from minga.data.fetching.digests import check_file
 from minga.data.fetching.download import Patience, download
 from minga.data.fetching.local import (
     archives_in,
@@ -25,18 +23,18 @@ from minga.data.fetching.local import (
     find_file,
     find_folder,
 )
-from minga.data.fetching.record import files_in, note_down, noted
 from minga.data.fetching.unpack import is_archive, take_members, unpack
-from minga.data.fetching.verify import check_folder
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.fetching.verify import check_folder, check_known, files_in, record, recorded
+from minga.data.packed import lies_here
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.data.sources import KnownArchive, KnownDataset, KnownFile
 from minga.errors import DataError
 
-__all__ = ["Brought", "fetch"]
+__all__ = ["FetchedFile", "fetch"]
 
 
 @dataclass(frozen=True)
-class Brought:
+class FetchedFile:
     """What became of one file or folder."""
 
     name: str
@@ -52,9 +50,9 @@ def fetch(
     source: Path | None = None,
     link: bool = False,
     everything: bool = False,
-    progress: Progress = NO_PROGRESS,
+    progress: ProgressDisplay = NO_PROGRESS,
     patience: Patience | None = None,
-) -> list[Brought]:
+) -> list[FetchedFile]:
     """Bring what is missing or damaged. `source`: only from there; `everything`: what training does without, too."""
     if source is not None and not source.exists():
         raise DataError(f"--from {source}: there is no such folder or file")
@@ -74,10 +72,10 @@ class _Fetching:
     folder: Path
     source: Path | None
     link: bool
-    progress: Progress
+    progress: ProgressDisplay
     patience: Patience | None
 
-    def bring(self, *, everything: bool) -> list[Brought]:
+    def bring(self, *, everything: bool) -> list[FetchedFile]:
         brought = []
         for file in self.dataset.files:
             if file.archive is None:
@@ -91,9 +89,9 @@ class _Fetching:
                 brought += self.members(archive, members)
         return brought
 
-    def file(self, file: KnownFile, *, wanted: bool) -> Brought:
+    def file(self, file: KnownFile, *, wanted: bool) -> FetchedFile:
         if (here := self._whole(file)) is not None:
-            return Brought(file.name, "here", here)
+            return FetchedFile(file.name, "here", here)
         if self.source is not None:
             found = find_file(self.source, self.dataset, file.name)
             if found is not None:
@@ -104,13 +102,13 @@ class _Fetching:
             packed = file.url.endswith(".gz") and not file.name.endswith(".gz")
             target = self.folder / (f"{file.name}.gz" if packed else file.name)
             self._download(file.url, target, file, packed=packed)
-            return self._noted(file, target, file.url)
+            return self._recorded(file, target, file.url)
         elif wanted and not file.optional:
             raise DataError(f"{file.name} is not published; bring it with --from DIR. {self.dataset.note}".rstrip())
-        return Brought(file.name, "left out", self.folder / file.name)
+        return FetchedFile(file.name, "left out", self.folder / file.name)
 
-    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[Brought]:
-        brought = [Brought(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
+    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[FetchedFile]:
+        brought = [FetchedFile(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
         missing = [file for file in files if file.name not in {each.name for each in brought}]
         packed: Path | None = None
         if self.source is not None:
@@ -133,18 +131,18 @@ class _Fetching:
                 self._refuse_damaged(file, Path(name) / file.name, packed=False)
                 target = self.folder / file.name
                 (Path(name) / file.name).replace(target)
-                brought.append(self._noted(file, target, archive.url if self.source is None else str(packed)))
+                brought.append(self._recorded(file, target, archive.url if self.source is None else str(packed)))
         if self.source is None:
             packed.unlink()
         return brought
 
-    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> Brought:
+    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> FetchedFile:
         assert archive.into is not None
         target = self.folder / archive.into
-        if self._is_as_noted(archive):
-            return Brought(archive.into, "here", target)
+        if self._is_as_recorded(archive):
+            return FetchedFile(archive.into, "here", target)
         if self.source is None and self._was_put_here(archive, target):
-            return Brought(archive.into, "here", target)
+            return FetchedFile(archive.into, "here", target)
         origin = archive.url
         downloaded: Path | None = None
         if self.source is not None:
@@ -163,29 +161,29 @@ class _Fetching:
                 pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else archive.into
                 raise self._not_there([archive.name, pictures])
             else:
-                return Brought(archive.into, "left out", target)
+                return FetchedFile(archive.into, "left out", target)
             origin = str(packed or folder)
         elif wanted:
             self._spare_others(archive, target)
             downloaded = self._downloaded(archive)
             unpack(downloaded, target, progress=self.progress)
         else:
-            return Brought(archive.into, "left out", target)
+            return FetchedFile(archive.into, "left out", target)
         paths = list(files_in(target))
         with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
-            note_down(self.folder, paths, origin=origin, below=archive.into, advance=advance)
+            record(self.folder, paths, origin=origin, below=archive.into, advance=advance)
         if downloaded is not None:
             downloaded.unlink()
-        return Brought(archive.into, "fetched", target)
+        return FetchedFile(archive.into, "fetched", target)
 
     def _whole(self, file: KnownFile) -> Path | None:
         """Where it lies, if it does and is not damaged."""
         here = lies_here(self.folder / file.name)
-        return here if here is not None and check_file(here, file) is None else None
+        return here if here is not None and check_known(here, file) is None else None
 
-    def _is_as_noted(self, archive: KnownArchive) -> bool:
+    def _is_as_recorded(self, archive: KnownArchive) -> bool:
         """Whether all that an archive was unpacked to is there, and as it was then."""
-        remembered = noted(self.folder)
+        remembered = recorded(self.folder)
         count = sum(name.startswith(f"{archive.into}/") for name in remembered)
         if not count:
             return False
@@ -194,7 +192,7 @@ class _Fetching:
 
     def _was_put_here(self, archive: KnownArchive, target: Path) -> bool:
         """Whether people unpacked it themselves: it will do, and what nobody wrote down can't be damaged."""
-        ours = any(name.startswith(f"{archive.into}/") for name in noted(self.folder))
+        ours = any(name.startswith(f"{archive.into}/") for name in recorded(self.folder))
         unfinished = (self.folder / archive.name).exists()
         return not ours and not unfinished and find_folder(target, self.dataset, archive) is not None
 
@@ -202,7 +200,7 @@ class _Fetching:
         """`DataError` where bringing the folder anew would remove what somebody else has put into it."""
         if target.is_symlink() or not target.is_dir() or (self.folder / archive.name).exists():
             return  # the link goes, not what it leads to; or one of ours, and not written down to the end
-        ours = noted(self.folder)
+        ours = recorded(self.folder)
         others = (path for path in files_in(target) if path.relative_to(self.folder).as_posix() not in ours)
         if (other := next(others, None)) is not None:
             raise DataError(
@@ -213,35 +211,35 @@ class _Fetching:
     def _downloaded(self, archive: KnownArchive) -> Path:
         """The archive; one that was downloaded before, and not unpacked to the end, will do."""
         path = self.folder / archive.name
-        if not (is_archive(path) and check_file(path, archive) is None):
+        if not (is_archive(path) and check_known(path, archive) is None):
             self._download(archive.url, path, archive, packed=False)
         return path
 
-    def _copied(self, file: KnownFile, found: Path) -> Brought:
+    def _copied(self, file: KnownFile, found: Path) -> FetchedFile:
         packed = found.name == f"{file.name}.gz"
         self._refuse_damaged(file, found, packed=packed)
         target = self.folder / (f"{file.name}.gz" if packed else file.name)
         if not (target.exists() and target.samefile(found)):
             bring_file(found, target, link=self.link)
-        return self._noted(file, target, str(found))
+        return self._recorded(file, target, str(found))
 
-    def _noted(self, file: KnownFile, target: Path, origin: str) -> Brought:
+    def _recorded(self, file: KnownFile, target: Path, origin: str) -> FetchedFile:
         for other in {file.name, f"{file.name}.gz"} - {target.name}:
             (self.folder / other).unlink(missing_ok=True)  # one that was damaged, or this would not have been brought
-        note_down(self.folder, [target], origin=origin)
-        return Brought(file.name, "fetched", target)
+        record(self.folder, [target], origin=origin)
+        return FetchedFile(file.name, "fetched", target)
 
     def _download(self, url: str, target: Path, known: KnownFile | KnownArchive, *, packed: bool) -> None:
         download(
             url,
             target,
-            check=lambda path: check_file(path, known, packed=packed),
+            check=lambda path: check_known(path, known, packed=packed),
             progress=self.progress,
             patience=self.patience,
         )
 
     def _refuse_damaged(self, known: KnownFile | KnownArchive, path: Path, *, packed: bool) -> None:
-        if (problem := check_file(path, known, packed=packed)) is not None:
+        if (problem := check_known(path, known, packed=packed)) is not None:
             raise DataError(f"{path} is not the {known.name} of {self.dataset.name}: {problem}")
 
     def _not_there(self, names: Sequence[str]) -> DataError:

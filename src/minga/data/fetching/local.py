@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from minga.data.directory import lies_here
 from minga.data.fetching.unpack import is_archive, put_in_place
-from minga.data.readers.pictures import PICTURE_ENDINGS, class_names
+from minga.data.formats.pictures import PICTURE_ENDINGS, class_names
+from minga.data.packed import lies_here
 from minga.data.sources import KnownArchive, KnownDataset
 from minga.errors import DataError
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.directory import check_space
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
 __all__ = ["is_archive", "put_in_place", "take_members", "unpack"]
@@ -42,7 +43,7 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
 
 
-def unpack(archive: Path, folder: Path, *, progress: Progress = NO_PROGRESS) -> int:
+def unpack(archive: Path, folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> int:
     """Unpack all of it to a new folder, which appears when it is complete; the number of files."""
     with _trouble_told(archive, folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ def unpack(archive: Path, folder: Path, *, progress: Progress = NO_PROGRESS) -> 
             count, new = 0, Path(temporary) / "content"
             new.mkdir()
             with progress.task(f"unpacking {archive.name}", total=None, unit="files") as advance:
-                for member in _members(archive, new):
+                for member in _members(archive, folder.parent):
                     _write(member, new / _inside(archive, member.name))
                     count += 1
                     advance(1)
@@ -136,12 +137,11 @@ def _of_tar(archive: Path, folder: Path) -> Iterator[_Member]:
 
 
 def _check_amount(archive: Path, folder: Path, members: int, nbytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if members > _MOST_MEMBERS or nbytes > free:
+    if members > _MOST_MEMBERS:
         raise DataError(
-            f"{archive.name} wants to unpack {members:,} files with {nbytes:,} bytes, and the disk that they "
-            f"go to has {free:,} left; make room, or use another with --data DIR"
+            f"{archive.name} has more than {_MOST_MEMBERS:,} files; unpack it yourself, if it is to be trusted"
         )
+    check_space(f"what is in {archive.name}", folder, nbytes, "make room, or use another with --data DIR")
 
 
 def _inside(archive: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from minga.data.order import Blocks
-from minga.data.prepared.manifest import Manifest
+from minga.data.prepared.manifest import PreparedManifest
 from minga.data.prepared.maps import ShardMaps
 from minga.errors import DataError, unknown
 
@@ -34,7 +34,7 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
     def __init__(self, folder: str | Path, part: str = "train", *, normalise: bool | None = None) -> None:
         """`normalise`: by the training part's mean and deviation; None: if the set was prepared so."""
         self.folder = Path(folder).expanduser()
-        self.manifest = Manifest.load(self.folder)
+        self.manifest = PreparedManifest.load(self.folder)
         if part not in self.manifest.parts:
             raise unknown(f"part of {self.folder}", part, self.manifest.parts)
         self._shards = self.manifest.parts[part].shards
@@ -62,8 +62,8 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
     @property
     def fingerprint(self) -> str:
         """Of all samples, as the manifest has them: equal where the data is."""
-        word = "".join(shard.sha256 for shard in self._shards) + str(self.manifest.normalisation)
-        return f"{len(self)} samples, {hashlib.sha256(word.encode()).hexdigest()[:12]}"
+        digests = "".join(shard.sha256 for shard in self._shards) + str(self.manifest.normalisation)
+        return f"{len(self)} samples, {hashlib.sha256(digests.encode()).hexdigest()[:12]}"
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -1,6 +1,6 @@
 """What a prepared set says of itself: `manifest.json`.
 
-manifest = Manifest.load(Path("prepared/fish"))
+manifest = PreparedManifest.load(Path("prepared/fish"))
 manifest.parts["train"].samples, manifest.classes, manifest.normalisation
 """
 
@@ -10,22 +10,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from minga.data.fetching.digests import digest_of, mismatch
-from minga.data.fetching.verify import Finding
+from pydantic import ConfigDict, TypeAdapter
+
+from minga.data.checksums import FileCheck
 from minga.data.prepared.shard_file import Field, ShardLayout
-from minga.data.progress import NO_PROGRESS, Progress
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
 __all__ = [
     "FORMAT",
     "MANIFEST",
     "SKIPPED",
-    "Manifest",
     "Normalisation",
-    "Part",
-    "Shard",
+    "PreparedManifest",
+    "PreparedPart",
+    "ShardFile",
     "Shuffle",
     "is_prepared",
     "verify_prepared",
@@ -37,7 +38,7 @@ SKIPPED = "skipped.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class ShardFile:
     """A file with some samples."""
 
     file: str
@@ -47,13 +48,13 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PreparedPart:
     """The samples to train on, to validate with, or to test with."""
 
     samples: int
     classes: Mapping[str, int]
     """How many there are of each class; empty where there are none."""
-    shards: tuple[Shard, ...]
+    shards: tuple[ShardFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +76,14 @@ class Shuffle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class PreparedManifest:
     """A prepared set."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     name: str
     fields: Mapping[str, Field]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, PreparedPart]
     classes: tuple[str, ...] = ()
     scale: float = 1.0
     """What whole numbers in `inputs` are multiplied by before use."""
@@ -99,7 +102,7 @@ class Manifest:
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
-    def layout(self, shard: Shard) -> ShardLayout:
+    def layout(self, shard: ShardFile) -> ShardLayout:
         return ShardLayout.of(self.fields, shard.samples)
 
     @classmethod
@@ -111,19 +114,7 @@ class Manifest:
             if table["format"] != FORMAT:
                 raise DataError(f"{path} has format {table['format']!r}; this version of minga reads {FORMAT}")
             del table["format"]
-            table["fields"] = {
-                name: Field(each["dtype"], tuple(each["shape"])) for name, each in table["fields"].items()
-            }
-            table["parts"] = {
-                name: Part(**{**part, "shards": tuple(Shard(**shard) for shard in part["shards"])})
-                for name, part in table["parts"].items()
-            }
-            table["classes"] = tuple(table["classes"])
-            if (found := table["normalisation"]) is not None:
-                table["normalisation"] = Normalisation(**{name: tuple(values) for name, values in found.items()})
-            if (found := table["shuffle"]) is not None:
-                table["shuffle"] = Shuffle(**found)
-            manifest = cls(**table)
+            manifest = TypeAdapter(cls).validate_python(table)
         except FileNotFoundError:
             raise DataError(f"{folder} is no prepared set: it has no {MANIFEST}; see minga data prepare") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -146,27 +137,15 @@ def is_prepared(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def verify_prepared(folder: Path, *, progress: Progress = NO_PROGRESS) -> list[Finding]:
+def verify_prepared(folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> list[FileCheck]:
     """Read all shards and compare their checksums."""
     try:
-        manifest = Manifest.load(folder)
+        manifest = PreparedManifest.load(folder)
     except DataError as error:
-        return [Finding(MANIFEST, "damaged", str(error))]
-    findings = [Finding(MANIFEST, "whole")]
+        return [FileCheck(MANIFEST, "damaged", str(error))]
+    checks = [FileCheck(MANIFEST, "whole")]
     shards = [shard for part in manifest.parts.values() for shard in part.shards]
     with progress.task(f"verifying {folder.name}", total=sum(each.bytes for each in shards), unit="bytes") as advance:
         for shard in shards:
-            path = folder / shard.file
-            if not path.is_file():
-                findings.append(Finding(shard.file, "missing"))
-                continue
-            try:
-                size, digest = digest_of(path, advance=advance)
-            except OSError as error:
-                findings.append(Finding(shard.file, "damaged", f"it can't be read: {error.strerror}"))
-                continue
-            problem = mismatch("sha256", digest, shard.sha256)
-            if size != shard.bytes:
-                problem = f"it has {size:,} bytes instead of {shard.bytes:,}"
-            findings.append(Finding(shard.file, "whole" if problem is None else "damaged", problem))
-    return findings
+            checks.append(FileCheck.of(shard.file, folder / shard.file, shard.bytes, shard.sha256, advance))
+    return checks

@@ -5,7 +5,7 @@
 
 Left to itself, the system reads megabytes around the first byte that is touched of a map. With samples in any order and
 little memory, most of that is dropped before it is used: a hundred times the data set was read in an epoch. So maps are
-told to expect any order, and what a batch needs is asked for in advance, all of it at once.
+advised to expect any order, and what a batch needs is asked for in advance, all of it at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minga.data.prepared.manifest import Manifest, Shard
+from minga.data.prepared.manifest import PreparedManifest, ShardFile
 from minga.data.prepared.shard_file import ShardLayout
 from minga.errors import DataError
 
@@ -40,7 +40,7 @@ _PIECE_BYTES = 64 << 10
 class ShardMaps:
     """Shards as tensors over memory maps, for any number of threads."""
 
-    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+    def __init__(self, folder: Path, manifest: PreparedManifest, shards: Sequence[ShardFile]) -> None:
         self._folder = folder
         self._manifest = manifest
         self._shards = shards
@@ -77,7 +77,7 @@ class ShardMaps:
                 for mapped, _, _ in self._open.values():
                     mapped.madvise(mmap.MADV_DONTNEED)
 
-    def _map(self, shard: Shard) -> tuple[mmap.mmap, ShardLayout, dict[str, Tensor]]:
+    def _map(self, shard: ShardFile) -> tuple[mmap.mmap, ShardLayout, dict[str, Tensor]]:
         path = self._folder / shard.file
         try:
             with path.open("rb") as file:

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from minga.data.prepared.manifest import MANIFEST, SKIPPED, Manifest, is_prepared
+from minga.data.prepared.manifest import MANIFEST, SKIPPED, PreparedManifest, is_prepared
 from minga.errors import DataError
 
 __all__ = ["check_free", "new_folder"]
@@ -38,9 +38,9 @@ def check_free(out: Path, *, replace: bool) -> None:
     if not is_prepared(out):
         raise DataError(f"{out} exists already; give another folder with --out")
     if not replace:
-        raise DataError(f"{out} exists already; give --replace to make it anew")
+        raise DataError(f"{out} exists already; give --replace to make it again")
     try:
-        manifest = Manifest.load(out)
+        manifest = PreparedManifest.load(out)
     except DataError as error:
         raise DataError(f"{out} is not replaced, for it may be something else ({error}); remove it yourself") from None
     shards = {shard.file for part in manifest.parts.values() for shard in part.shards}

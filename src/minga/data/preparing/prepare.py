@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -20,25 +19,34 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.fetching.digests import digest_of
-from minga.data.prepared.manifest import MANIFEST, SKIPPED, Manifest, Normalisation, Part, Shard, Shuffle
+from minga.data.checksums import digest_of
+from minga.data.directory import check_space
+from minga.data.formats import Origin, open_reader
+from minga.data.formats.base import PARTS, BadSample, Reader
+from minga.data.prepared.manifest import (
+    MANIFEST,
+    SKIPPED,
+    Normalisation,
+    PreparedManifest,
+    PreparedPart,
+    ShardFile,
+    Shuffle,
+)
 from minga.data.prepared.shard_file import Field, record_bytes
 from minga.data.preparing.folder import check_free, new_folder
 from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.shard_job import Chunk, ChunkOutcome, ShardJob, do_all, outline_of
 from minga.data.preparing.shards import ShardPlaces, ShardWriter
-from minga.data.preparing.split import Plan, divide
-from minga.data.preparing.statistics import Moments
-from minga.data.preparing.work import Done, Labour, Task, do_all, outline_of
-from minga.data.progress import NO_PROGRESS, Progress
-from minga.data.readers import Origin, open_reader
-from minga.data.readers.base import PARTS, BadSample, Reader
+from minga.data.preparing.statistics import MeanAndDeviation
+from minga.data.progress import NO_PROGRESS, ProgressDisplay
+from minga.data.split import Split, divide
 from minga.errors import DataError
 
 __all__ = ["prepare"]
 
 _DEFAULT_SPLIT = (0.8, 0.1, 0.1)
-_TASK_BYTES = 2 << 20
-_MOST_IN_A_TASK = 1024
+_CHUNK_BYTES = 2 << 20
+_MOST_IN_A_CHUNK = 1024
 _WORTH_PROCESSES = 512
 # From this size on an epoch's order goes by blocks: what is smaller is usually in memory after the first epoch.
 _LARGE_BYTES = 256 << 20
@@ -55,15 +63,15 @@ def prepare(
     licence: str = "unknown",
     citation: str = "",
     replace: bool = False,
-    progress: Progress = NO_PROGRESS,
-) -> Manifest:
+    progress: ProgressDisplay = NO_PROGRESS,
+) -> PreparedManifest:
     """Make the prepared set `out`. `replace`: also where another prepared set is."""
     check_free(out, replace=replace)
     reader = open_reader(origin)
     if recipe.normalise and reader.in_order:
         raise DataError("characters of a text are names, not amounts: they can't be normalised; leave out --normalise")
     fractions = recipe.split or (None if reader.given_parts is not None else _DEFAULT_SPLIT)
-    plan = divide(
+    split = divide(
         reader.labels,
         count=len(reader),
         fractions=fractions,
@@ -71,26 +79,28 @@ def prepare(
         seed=recipe.seed,
         in_order=reader.in_order,
     )
-    reader.learn_from(np.flatnonzero(plan.part == PARTS.index("train")))
-    fields = _fields_of(reader, plan, recipe)
+    reader.learn_from(np.flatnonzero(split.part == PARTS.index("train")))
+    fields = _fields_of(reader, split, recipe)
     with new_folder(out, replace=replace) as folder:
-        places = ShardPlaces.plan(folder, fields, plan.counts, recipe.shard_bytes)
-        _check_space(out, places)
+        places = ShardPlaces.of(folder, fields, split.counts, recipe.shard_bytes)
+        needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
+        remedy = "choose another with --out, smaller pictures with --resize, or --dtype uint8"
+        check_space("the prepared set", out.parent, needed, remedy)
         places.make_files()
-        labour = Labour(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
-        moments: Moments | None = None
+        job = ShardJob(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
+        moments: MeanAndDeviation | None = None
         bad: list[tuple[int, str, str]] = []
-        with progress.task("preparing", total=sum(plan.counts), unit="samples") as advance:
-            tasks = _tasks(reader, plan, record_bytes(fields))
-            for done in do_all(labour, origin, reader, tasks, jobs=_jobs(recipe, reader), advance=advance):
+        with progress.task("preparing", total=sum(split.counts), unit="samples") as advance:
+            chunks = _chunks(reader, split, record_bytes(fields))
+            for done in do_all(job, origin, reader, chunks, jobs=_jobs(recipe, reader), advance=advance):
                 moments = _joined(moments, done)
                 bad += done.bad
-        places = _close_holes(places, plan, [index for index, _, _ in bad])
+        places = _close_holes(places, split, [index for index, _, _ in bad])
         if not places.counts[0]:
             raise DataError(f"no sample is left to train on: {len(bad):,} of {len(reader):,} could not be used")
         _write_skipped(folder, bad)
-        parts = _parts(places, reader, plan, {index for index, _, _ in bad}, progress)
-        manifest = Manifest(
+        parts = _parts(places, reader, split, {index for index, _, _ in bad}, progress)
+        manifest = PreparedManifest(
             name=name or Path(origin.path).stem,
             fields=fields,
             parts=parts,
@@ -119,19 +129,9 @@ def prepare(
     return manifest
 
 
-def _check_space(out: Path, places: ShardPlaces) -> None:
-    needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
-    free = shutil.disk_usage(out.parent).free
-    if needed > free:
-        raise DataError(
-            f"the prepared set needs {needed:,} bytes, and the disk of {out.parent} has {free:,} left; choose another "
-            "with --out, smaller pictures with --resize, or --dtype uint8"
-        )
-
-
-def _fields_of(reader: Reader, plan: Plan, recipe: Recipe) -> dict[str, Field]:
+def _fields_of(reader: Reader, split: Split, recipe: Recipe) -> dict[str, Field]:
     """Types and shapes, as the first sample that can be used has them."""
-    chosen = np.flatnonzero(plan.part >= 0)
+    chosen = np.flatnonzero(split.part >= 0)
     problem = "there are none"
     for sample in reader.samples(chosen.tolist()):
         if isinstance(sample, BadSample):
@@ -149,14 +149,14 @@ def _fields_of(reader: Reader, plan: Plan, recipe: Recipe) -> dict[str, Field]:
     raise DataError(f"not a single sample can be used: {problem}")
 
 
-def _tasks(reader: Reader, plan: Plan, nbytes: int) -> list[Task]:
+def _chunks(reader: Reader, split: Split, nbytes: int) -> list[Chunk]:
     """In the order in which they lie on disk afterwards, or in which they can be read."""
-    chosen = np.flatnonzero(plan.part >= 0)
+    chosen = np.flatnonzero(split.part >= 0)
     if reader.any_order:
-        chosen = chosen[np.lexsort((plan.position[chosen], plan.part[chosen]))]
-    step = max(1, min(_MOST_IN_A_TASK, _TASK_BYTES // max(1, nbytes)))
+        chosen = chosen[np.lexsort((split.position[chosen], split.part[chosen]))]
+    step = max(1, min(_MOST_IN_A_CHUNK, _CHUNK_BYTES // max(1, nbytes)))
     pieces = [chosen[start : start + step] for start in range(0, len(chosen), step)]
-    return [Task(piece, plan.part[piece], plan.position[piece]) for piece in pieces]
+    return [Chunk(piece, split.part[piece], split.position[piece]) for piece in pieces]
 
 
 def _jobs(recipe: Recipe, reader: Reader) -> int:
@@ -167,17 +167,17 @@ def _jobs(recipe: Recipe, reader: Reader) -> int:
     return 1 if len(reader) < _WORTH_PROCESSES or not reader.costly else max(1, len(os.sched_getaffinity(0)))
 
 
-def _joined(moments: Moments | None, done: Done) -> Moments | None:
+def _joined(moments: MeanAndDeviation | None, done: ChunkOutcome) -> MeanAndDeviation | None:
     if moments is None or done.moments is None:
         return moments or done.moments
     return moments.joined(done.moments)
 
 
-def _close_holes(places: ShardPlaces, plan: Plan, bad: Sequence[int]) -> ShardPlaces:
+def _close_holes(places: ShardPlaces, split: Split, bad: Sequence[int]) -> ShardPlaces:
     """Have the last samples of each part move to where bad ones would have been."""
     writer = ShardWriter(places)
     for part in range(len(PARTS)):
-        holes = sorted(int(plan.position[index]) for index in bad if plan.part[index] == part)
+        holes = sorted(int(split.position[index]) for index in bad if split.part[index] == part)
         if holes:
             left = places.counts[part] - len(holes)
             empty = set(holes)
@@ -195,33 +195,35 @@ def _write_skipped(folder: Path, bad: Sequence[tuple[int, str, str]]) -> None:
             file.write(json.dumps({"sample": index, "name": name, "problem": problem}) + "\n")
 
 
-def _parts(places: ShardPlaces, reader: Reader, plan: Plan, bad: set[int], progress: Progress) -> dict[str, Part]:
+def _parts(
+    places: ShardPlaces, reader: Reader, split: Split, bad: set[int], progress: ProgressDisplay
+) -> dict[str, PreparedPart]:
     files = [(part, *each) for part in range(len(PARTS)) for each in places.shards(part)]
     total = sum(layout.size for _, _, layout in files)
-    shards: dict[int, list[Shard]] = {part: [] for part in range(len(PARTS))}
+    shards: dict[int, list[ShardFile]] = {part: [] for part in range(len(PARTS))}
     with progress.task("computing checksums", total=total, unit="bytes") as advance:
         for part, path, layout in files:
             size, digest = digest_of(path, advance=advance)
-            shards[part].append(Shard(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
+            shards[part].append(ShardFile(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
     return {
-        PARTS[part]: Part(
-            samples=places.counts[part], classes=_balance(reader, plan, part, bad), shards=tuple(shards[part])
+        PARTS[part]: PreparedPart(
+            samples=places.counts[part], classes=_balance(reader, split, part, bad), shards=tuple(shards[part])
         )
         for part in range(len(PARTS))
         if places.counts[part]
     }
 
 
-def _balance(reader: Reader, plan: Plan, part: int, bad: set[int]) -> Mapping[str, int]:
+def _balance(reader: Reader, split: Split, part: int, bad: set[int]) -> Mapping[str, int]:
     if reader.labels is None:
         return {}
-    members: NDArray[np.bool_] = plan.part == part
+    members: NDArray[np.bool_] = split.part == part
     members[list(bad)] = False
     counts = np.bincount(reader.labels[members & (reader.labels >= 0)], minlength=len(reader.classes))
     return {name: int(count) for name, count in zip(reader.classes, counts, strict=True)}
 
 
-def _normalisation(moments: Moments | None) -> Normalisation | None:
+def _normalisation(moments: MeanAndDeviation | None) -> Normalisation | None:
     if moments is None:
         return None
     mean, deviation = (tuple(float(value) for value in values) for values in (moments.mean, moments.deviation))

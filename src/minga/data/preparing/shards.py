@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minga.data.formats.base import PARTS, RawSample
 from minga.data.prepared.shard_file import Field, ShardLayout, record_bytes
-from minga.data.readers.base import PARTS, Sample
 
 __all__ = ["ShardPlaces", "ShardWriter"]
 
@@ -32,7 +32,7 @@ class ShardPlaces:
     per_shard: int
 
     @classmethod
-    def plan(cls, folder: Path, fields: Mapping[str, Field], counts: Sequence[int], shard_bytes: int) -> ShardPlaces:
+    def of(cls, folder: Path, fields: Mapping[str, Field], counts: Sequence[int], shard_bytes: int) -> ShardPlaces:
         per_shard = max(1, shard_bytes // max(1, record_bytes(fields)))
         return cls(str(folder), fields, tuple(counts), per_shard)
 
@@ -52,7 +52,7 @@ class ShardPlaces:
                 with path.open("wb") as file:
                     file.write(layout.header)
                     file.flush()
-                    # Room on the disk, not only a size: a disk that gets full is told now, not in the middle.
+                    # Room on the disk, not only a size: a disk that gets full is noticed now, not in the middle.
                     os.posix_fallocate(file.fileno(), 0, layout.size)
 
 
@@ -64,7 +64,7 @@ class ShardWriter:
         self._layouts = [places.shards(part) for part in range(len(places.counts))]
         self._open: OrderedDict[Path, int] = OrderedDict()
 
-    def write(self, part: int, position: int, sample: Sample) -> None:
+    def write(self, part: int, position: int, sample: RawSample) -> None:
         shard, row = divmod(position, self._places.per_shard)
         path, layout = self._layouts[part][shard]
         descriptor = self._descriptor(path)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments"]
+__all__ = ["MeanAndDeviation"]
 
 
 @dataclass(frozen=True)
-class Moments:
+class MeanAndDeviation:
     """Of some values, for each channel or column."""
 
     count: int
@@ -25,7 +25,7 @@ class Moments:
     """Sum of squared distances from the mean."""
 
     @classmethod
-    def of(cls, inputs: Sequence[NDArray[np.generic]], scale: float) -> Moments | None:
+    def of(cls, inputs: Sequence[NDArray[np.generic]], scale: float) -> MeanAndDeviation | None:
         """Of samples with several axes, each channel (the first one); of vectors, each column. None: of none."""
         if not inputs:
             return None
@@ -37,12 +37,14 @@ class Moments:
         mean = values.mean(axis=0)
         return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
 
-    def joined(self, other: Moments) -> Moments:
+    def joined(self, other: MeanAndDeviation) -> MeanAndDeviation:
         """Of both together."""
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
-        return Moments(count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count))
+        return MeanAndDeviation(
+            count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count)
+        )
 
     @property
     def deviation(self) -> NDArray[np.float64]:

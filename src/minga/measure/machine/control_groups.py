@@ -41,16 +41,16 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     quotas = []
     for group in groups:
         if version == 2:
-            words = (read(group / "cpu.max") or "").split()
+            values = (read(group / "cpu.max") or "").split()
         else:
-            words = [read(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-        if len(words) == 2 and all(word.isdigit() for word in words):  # no limit: "max" or -1
-            quotas.append(int(words[0]) / int(words[1]))
+            values = [read(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        if len(values) == 2 and all(value.isdigit() for value in values):  # no limit: "max" or -1
+            quotas.append(int(values[0]) / int(values[1]))
     return min(quotas, default=None)
 
 
 def throttled_seconds(group: Path) -> float | None:
-    """How long a group's processes have been held back because its time was used up; None where nothing tells."""
+    """How long a group's processes have been held back because its time was used up; None where that is unknown."""
     for line in (read(group / "cpu.stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name in _THROTTLED:

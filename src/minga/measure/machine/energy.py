@@ -7,18 +7,17 @@ Where there are none, the processor's energy is estimated from CPU time.
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from functools import partial
 from pathlib import Path
 
+from minga.measure.counters import Nvml
 from minga.measure.machine.files import ROOT, read
-from minga.measure.machine.findings import Finding, first_line, make_finding
+from minga.measure.machine.findings import MachineFinding, first_line, make_finding
 
 __all__ = ["energy"]
 
 
-def energy(root: Path = ROOT) -> list[Finding]:
+def energy(root: Path = ROOT) -> list[MachineFinding]:
     """Energy counters of the processor and of GPUs."""
     finding = partial(make_finding, "energy", "processor (RAPL)")
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl*/energy_uj"))
@@ -37,25 +36,17 @@ def energy(root: Path = ROOT) -> list[Finding]:
     return [rapl, _nvml()]
 
 
-def _nvml() -> Finding:
+def _nvml() -> MachineFinding:
     finding = partial(make_finding, "energy", "GPU (NVML)")
     try:
-        with warnings.catch_warnings():  # the older package of that name warns that there is a newer one
-            warnings.simplefilter("ignore")
-            nvml = importlib.import_module("pynvml")
+        counter = Nvml()
     except ImportError:
         return finding("missing", "pynvml is not installed", "for NVIDIA GPUs, pip install nvidia-ml-py")
-    try:
-        nvml.nvmlInit()
-        try:
-            count = int(nvml.nvmlDeviceGetCount())
-            for index in range(count):
-                nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByIndex(index))
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError as error:
+    except Exception as error:  # NVMLError, which can't be named before pynvml is imported
         remedy = "for NVIDIA GPUs, install their driver; those before Volta have no counter"
         return finding("missing", f"no counter can be read: {first_line(error)}", remedy)
+    count = len(counter.joules())
+    counter.close()
     if not count:
         return finding("missing", "no GPU", "for NVIDIA GPUs, see what nvidia-smi says")
     return finding("ok", f"counters of {count} GPU{'s' if count > 1 else ''}", gpus=count)

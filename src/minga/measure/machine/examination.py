@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil  # type: ignore[import-untyped]
 
 from minga.measure.machine.energy import energy
-from minga.measure.machine.findings import Examination, Finding, first_line, make_finding
+from minga.measure.machine.findings import MachineExamination, MachineFinding, first_line, make_finding
 from minga.measure.machine.lab import control_groups, namespaces, netlink_library, relay, traffic_shaping
 from minga.measure.machine.network import loopback, network, outward_address
 from minga.measure.machine.system import cores, data_directory, devices, disk, memory, threads, versions
@@ -21,9 +21,9 @@ from minga.measure.machine.system import cores, data_directory, devices, disk, m
 __all__ = ["examine"]
 
 
-def examine(*, minga_version: str, threads_per_rank: int | None) -> Examination:
+def examine(*, minga_version: str, threads_per_rank: int | None) -> MachineExamination:
     """Look at everything; the caller knows Minga's own version and default."""
-    looks: list[tuple[str, str, Callable[[], list[Finding]]]] = [
+    looks: list[tuple[str, str, Callable[[], list[MachineFinding]]]] = [
         ("versions", "torch", lambda: versions(minga_version)),
         ("processor", "cores", lambda: [cores()]),
         ("processor", "memory", lambda: [memory()]),
@@ -40,7 +40,7 @@ def examine(*, minga_version: str, threads_per_rank: int | None) -> Examination:
         ("data", "data directory", lambda: data_directory(os.environ.get("MINGA_DATA"))),
         ("data", "disk", lambda: [disk()]),
     ]
-    findings: list[Finding] = []
+    findings: list[MachineFinding] = []
     for topic, name, look in looks:
         try:
             findings += look()
@@ -51,4 +51,4 @@ def examine(*, minga_version: str, threads_per_rank: int | None) -> Examination:
                 remedy = "let this user and process read what the message names"
             needed = name in ("torch", "gloo", "loopback")
             findings.append(make_finding(topic, name, "unknown", found, remedy, needed=needed))
-    return Examination(findings=tuple(findings))
+    return MachineExamination(findings=tuple(findings))

@@ -1,4 +1,4 @@
-"""Small files in which the kernel tells about the machine.
+"""Small files in which the kernel describes the machine.
 
     read(ROOT / "proc/self/status")
 

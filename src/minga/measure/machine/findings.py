@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Examination", "Finding", "State", "first_line", "make_finding", "size"]
+__all__ = ["MachineExamination", "MachineFinding", "State", "first_line", "make_finding", "size"]
 
 State = Literal["ok", "missing", "limited", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class MachineFinding:
     """One thing that was looked at."""
 
     topic: str
@@ -46,10 +46,10 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examination:
+class MachineExamination:
     """Everything that was found on one machine."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
     """In the order of their topics."""
 
     @property
@@ -65,8 +65,8 @@ class Examination:
 
 def make_finding(
     topic: str, name: str, state: State, text: str, remedy: str = "", /, *, needed: bool = False, **values: Any
-) -> Finding:
-    return Finding(topic=topic, name=name, state=state, found=text, remedy=remedy, needed=needed, values=values)
+) -> MachineFinding:
+    return MachineFinding(topic=topic, name=name, state=state, found=text, remedy=remedy, needed=needed, values=values)
 
 
 def first_line(message: object) -> str:

@@ -2,7 +2,7 @@
 
     namespaces().state
 
-Linux only. Nothing is made or loaded: the kernel's own files tell.
+Linux only. Nothing is made or loaded: only the kernel's own files are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minga.measure.machine.control_groups import cpu_groups
 from minga.measure.machine.files import ROOT, read
-from minga.measure.machine.findings import Finding, State, make_finding
+from minga.measure.machine.findings import MachineFinding, State, make_finding
 
 __all__ = [
     "control_groups",
@@ -48,7 +48,7 @@ def has_capability(status: str, number: int) -> bool | None:
     return None
 
 
-def namespaces(root: Path = ROOT, system: str | None = None) -> Finding:
+def namespaces(root: Path = ROOT, system: str | None = None) -> MachineFinding:
     """Whether network namespaces can be made; none is."""
     name = "network namespaces"
     if (system or platform.system()) != "Linux":
@@ -84,8 +84,8 @@ def namespaces(root: Path = ROOT, system: str | None = None) -> Finding:
     return finding("limited", f"{lacking}: only inside a user namespace", f"{_AS_ROOT}, or inside: {inside}")
 
 
-def traffic_shaping(root: Path = ROOT, system: str | None = None, release: str | None = None) -> list[Finding]:
-    """Which queueing disciplines the kernel has, as far as its lists of modules and its configuration tell."""
+def traffic_shaping(root: Path = ROOT, system: str | None = None, release: str | None = None) -> list[MachineFinding]:
+    """Which queueing disciplines the kernel has, as far as its lists of modules and its configuration show."""
     if (system or platform.system()) != "Linux":
         return [_linux_only(f"shaping: {name}") for name in _DISCIPLINES]
     release = release or platform.release()
@@ -106,7 +106,7 @@ def discipline(
     built_in: str | None = None,
     installed: str | None = None,
     configuration: str | None = None,
-) -> Finding:
+) -> MachineFinding:
     """Whether the kernel has a discipline, by the texts of /proc/modules, modules.builtin, modules.dep and the
     kernel's configuration; None: there is no such file."""
     purpose, trial = _DISCIPLINES[name]
@@ -141,7 +141,7 @@ def _module_names(listing: str | None) -> set[str]:
     return {path.rpartition("/")[2].partition(".ko")[0].replace("-", "_") for path in paths}
 
 
-def relay(root: Path = ROOT, system: str | None = None) -> Finding:
+def relay(root: Path = ROOT, system: str | None = None) -> MachineFinding:
     """Whether delays work on a kernel without netem: a relay in user space needs a TAP device."""
     name = "delays in user space"
     if (system or platform.system()) != "Linux":
@@ -155,15 +155,15 @@ def relay(root: Path = ROOT, system: str | None = None) -> Finding:
     return make_finding("lab", name, "ok", "/dev/net/tun can be used")
 
 
-def netlink_library() -> Finding:
-    """Whether the library that labs tell the kernel with is installed."""
+def netlink_library() -> MachineFinding:
+    """Whether the library that labs talk to the kernel with is installed."""
     name = "netlink library"
     if importlib.util.find_spec("pyroute2") is None:
         return make_finding("lab", name, "missing", "pyroute2 is not installed", "pip install 'minga[lab]'")
     return make_finding("lab", name, "ok", "pyroute2 is installed")
 
 
-def control_groups(root: Path = ROOT, system: str | None = None) -> Finding:
+def control_groups(root: Path = ROOT, system: str | None = None) -> MachineFinding:
     """Whether hosts of a lab can be given shares of the CPU."""
     name = "CPU shares"
     if (system or platform.system()) != "Linux":
@@ -185,5 +185,5 @@ def control_groups(root: Path = ROOT, system: str | None = None) -> Finding:
     return finding("ok", f"{found} with the cpu controller")
 
 
-def _linux_only(name: str) -> Finding:
+def _linux_only(name: str) -> MachineFinding:
     return make_finding("lab", name, "missing", "only Linux has it", "for labs, use Linux, also in a virtual machine")

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from minga.measure.machine.findings import Finding, first_line, make_finding
+from minga.measure.machine.findings import MachineFinding, first_line, make_finding
 
 __all__ = ["loopback", "network", "outward_address"]
 
@@ -19,7 +19,7 @@ _ELSEWHERE = "203.0.113.1"
 """An address kept for documentation: nobody's own network, so it is reached by the default route or not at all."""
 
 
-def loopback() -> Finding:
+def loopback() -> MachineFinding:
     """Whether this machine can talk to itself; binding alone succeeds even where loopback is down."""
     try:
         with socket.create_server(("127.0.0.1", 0), backlog=1) as server:
@@ -42,8 +42,10 @@ def outward_address() -> str | None:
         return str(probe.getsockname()[0])
 
 
-def network(addresses: Mapping[str, Iterable[Any]], stats: Mapping[str, Any], outward: str | None) -> list[Finding]:
-    """Interfaces that are up, as psutil tells them, and the one that `outward` belongs to."""
+def network(
+    addresses: Mapping[str, Iterable[Any]], stats: Mapping[str, Any], outward: str | None
+) -> list[MachineFinding]:
+    """Interfaces that are up, as psutil shows them, and the one that `outward` belongs to."""
     up: dict[str, list[str]] = {}
     for name, entries in addresses.items():
         ours = [entry.address for entry in entries if entry.family == socket.AF_INET]

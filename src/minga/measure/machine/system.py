@@ -19,17 +19,17 @@ import psutil  # type: ignore[import-untyped]
 
 from minga.measure.machine.control_groups import cpu_quota
 from minga.measure.machine.files import ROOT
-from minga.measure.machine.findings import Finding, State, first_line, make_finding, size
+from minga.measure.machine.findings import MachineFinding, State, first_line, make_finding, size
 
 __all__ = ["cores", "data_directory", "devices", "disk", "memory", "threads", "versions"]
 
 _DATA_SETS = ("mnist", "fashion-mnist", "flickr8k", "text")
 _LITTLE = 1_000_000_000
 """Free bytes of memory or disk below which it gets tight: a rank takes about 0.25 GB before its model."""
-_WITHOUT_TORCH = ("can't be told without torch", "install torch first")
+_WITHOUT_TORCH = ("unknown without torch", "install torch first")
 
 
-def versions(minga_version: str) -> list[Finding]:
+def versions(minga_version: str) -> list[MachineFinding]:
     """Minga, Python, torch, operating system."""
     system, release, architecture = platform.system(), platform.release(), platform.machine()
     try:
@@ -51,7 +51,7 @@ def versions(minga_version: str) -> list[Finding]:
     ]
 
 
-def _torch_version() -> Finding:
+def _torch_version() -> MachineFinding:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries can't be loaded
@@ -62,7 +62,7 @@ def _torch_version() -> Finding:
     return make_finding("versions", "torch", "ok", version, needed=True, version=version)
 
 
-def cores(root: Path = ROOT) -> Finding:
+def cores(root: Path = ROOT) -> MachineFinding:
     """How many cores this process may use."""
     logical = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
@@ -80,21 +80,21 @@ def cores(root: Path = ROOT) -> Finding:
     return finding("ok", found)
 
 
-def memory() -> Finding:
+def memory() -> MachineFinding:
     """Total and free memory."""
     now = psutil.virtual_memory()
     remedy = "end other programs or use fewer nodes; each takes about 0.25 GB before its model"
     return _space("processor", "memory", now.available, now.total, remedy)
 
 
-def threads(default: int | None) -> Finding:
+def threads(default: int | None) -> MachineFinding:
     """Threads of each rank by default; None: nobody knows."""
     if default is None:
         return make_finding("processor", "threads per rank", "unknown", *_WITHOUT_TORCH)
     return make_finding("processor", "threads per rank", "ok", f"{default} by default", default=default)
 
 
-def devices() -> list[Finding]:
+def devices() -> list[MachineFinding]:
     """GPUs, and the backends that carry messages."""
     try:
         import torch
@@ -126,11 +126,11 @@ def devices() -> list[Finding]:
     return [gloo, nccl, make_finding("devices", "GPU", "missing", found, remedy)]
 
 
-def _gpu(index: int, model: str, nbytes: int) -> Finding:
+def _gpu(index: int, model: str, nbytes: int) -> MachineFinding:
     return make_finding("devices", f"GPU {index}", "ok", f"{model}, {size(nbytes)}", model=model, total_bytes=nbytes)
 
 
-def data_directory(setting: str | None) -> list[Finding]:
+def data_directory(setting: str | None) -> list[MachineFinding]:
     """The directory that MINGA_DATA names, and what is in it."""
     finding = partial(make_finding, "data", "data directory")
     if not setting:
@@ -154,7 +154,7 @@ def data_directory(setting: str | None) -> list[Finding]:
     ]
 
 
-def disk() -> Finding:
+def disk() -> MachineFinding:
     """Free space where run directories go by default."""
     try:
         usage = shutil.disk_usage(".")
@@ -163,7 +163,7 @@ def disk() -> Finding:
     return _space("data", "disk", usage.free, usage.total, "free some space, or give --runs DIR on another disk")
 
 
-def _space(topic: str, name: str, free: int, total: int, remedy: str) -> Finding:
+def _space(topic: str, name: str, free: int, total: int, remedy: str) -> MachineFinding:
     found = f"{size(free)} free of {size(total)}"
     if free < _LITTLE:
         return make_finding(topic, name, "limited", found, remedy, free_bytes=free, total_bytes=total)

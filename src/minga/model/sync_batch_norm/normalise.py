@@ -53,12 +53,10 @@ def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
     return (*own, *(layer.moving_mean.value.numel() for layer in batch_normalizations(model)))
 
 
-def messages_of(channels: Sequence[int], dtype: torch.dtype) -> Iterator[Tensor]:
-    """Vectors without values, as long as those that a step with such layers adds up."""
-    for each in channels:
-        yield torch.empty(2 * each + 2, dtype=torch.float64, device="meta")
-    for each in reversed(channels):
-        yield torch.empty(2 * each, dtype=dtype, device="meta")
+def messages_of(channels: Sequence[int], dtype: torch.dtype) -> list[tuple[int, torch.dtype]]:
+    """Length and type of each vector that a step with such layers adds up, in order."""
+    forward = [(2 * each + 2, torch.float64) for each in channels]
+    return forward + [(2 * each, dtype) for each in reversed(channels)]
 
 
 @contextlib.contextmanager

@@ -15,14 +15,13 @@ from functools import cached_property
 from typing import Any
 
 from minga.base.units import parse_bandwidth
-from minga.metrics.metric import lower_by_name
+from minga.measure.metric_names import lower_by_name, main_metric
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
 from minga.report.dataset.sources import Found, Labelled
 from minga.report.dataset.statistics import Spread
-from minga.report.metrics import main_metric
 
-__all__ = ["Dataset", "Energy", "Group", "Phases", "make_dataset", "phases_of"]
+__all__ = ["Dataset", "GroupEnergy", "NodesLine", "Phases", "RunGroup", "lines_over_nodes", "make_dataset", "phases_of"]
 
 _SAME_WORK = ("workload", "training.epochs", "training.steps", "cluster.device")
 """What a run on one node has to share with others to be their baseline."""
@@ -37,12 +36,12 @@ _BATCH = ("training.batch", "training.total_batch")
 
 
 @dataclass(frozen=True)
-class Energy:
+class GroupEnergy:
     """Of a group's runs."""
 
     joules: Spread
     joule_seconds: Spread
-    """Energy x delay."""
+    """GroupEnergy x delay."""
     estimated: bool
     source: str
 
@@ -67,7 +66,7 @@ class Phases:
 
 
 @dataclass(eq=False)
-class Group:
+class RunGroup:
     """Runs that repeat one experiment with other seeds."""
 
     runs: list[Run]
@@ -150,7 +149,7 @@ class Group:
         return self.spread(lambda run: run.finished.metrics.get(name))
 
     @cached_property
-    def energy(self) -> Energy | None:
+    def energy(self) -> GroupEnergy | None:
         known = [(run.finished.energy, run.finished.seconds) for run in self.runs]
         measured = [(energy, seconds) for energy, seconds in known if energy is not None and energy.joules]
         joules = Spread.of(energy.joules for energy, _ in measured)
@@ -158,7 +157,7 @@ class Group:
         if joules is None or product is None:
             return None
         sources = sorted({energy.source for energy, _ in measured})
-        return Energy(joules, product, any(energy.estimated for energy, _ in measured), ", ".join(sources))
+        return GroupEnergy(joules, product, any(energy.estimated for energy, _ in measured), ", ".join(sources))
 
     def share(self, *phases: str) -> float:
         """The part of the workers' time that goes into these phases, in the median of the repetitions."""
@@ -204,7 +203,7 @@ def phases_of(run: Run) -> list[Phases]:
 class Dataset:
     """All groups, and what was found besides them."""
 
-    groups: list[Group]
+    groups: list[RunGroup]
     found: Found
     differing: list[str] = field(default_factory=list)
     """Paths of the settings that are not the same in all groups."""
@@ -230,7 +229,7 @@ class Dataset:
         samples = [group.samples.median for group in self.groups]
         return max(samples) <= 1.01 * min(samples)
 
-    def baseline(self, group: Group) -> Group | None:
+    def baseline(self, group: RunGroup) -> RunGroup | None:
         """The group on one node that does the same work, as equal as there is; None for that one itself.
 
         One node that goes the distributed way, with nobody to talk to, is compared with one that does not.
@@ -238,7 +237,7 @@ class Dataset:
         if group.nodes == 1 and group.strategy == "single":
             return None
 
-        def distance(other: Group) -> tuple[bool, int]:
+        def distance(other: RunGroup) -> tuple[bool, int]:
             paths = [path for path in differing([group.settings, other.settings]) if not _network(path)]
             # One node's batch is everybody's, so it equals one that is given for all nodes together.
             same_batch = other.settings.get("training.batch") in [group.settings.get(path) for path in _BATCH]
@@ -256,13 +255,13 @@ class Dataset:
         ]
         return min(candidates, key=distance, default=None)
 
-    def speedup(self, group: Group) -> Spread | None:
+    def speedup(self, group: RunGroup) -> Spread | None:
         """Samples per second relative to one node's median: T1/Tn where the work is the same."""
         baseline = self.baseline(group)
         return group.samples_per_second.divided_by(baseline.samples_per_second.median) if baseline else None
 
-    def relative_energy(self, group: Group) -> tuple[float, float] | None:
-        """Energy and energy-delay product relative to one node's, which is 1 itself."""
+    def relative_energy(self, group: RunGroup) -> tuple[float, float] | None:
+        """GroupEnergy and energy-delay product relative to one node's, which is 1 itself."""
         baseline = self.baseline(group) or (group if group.nodes == 1 else None)
         if baseline is None or baseline.energy is None or group.energy is None:
             return None
@@ -275,13 +274,13 @@ class Dataset:
         """Names of what was evaluated: what stands for all first, then the loss, then others as runs have them."""
         points = [point for group in self.groups for run in group.runs for point in run.curve]
         names = list(dict.fromkeys(name for point in points for name in point.metrics))
-        first = main_metric(names)
+        first = main_metric(names, next((run.main_metric for group in self.groups for run in group.runs), None))
         return sorted(names, key=lambda name: (name != first, name != "loss"))
 
     def lower_is_better(self, metric: str) -> bool:
         """As the runs say; of runs that don't, by the metric's name."""
-        told = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
-        return any(metric in names for names in told) if told else lower_by_name(metric)
+        declared = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
+        return any(metric in names for names in declared) if declared else lower_by_name(metric)
 
 
 def _network(path: str) -> bool:
@@ -302,7 +301,7 @@ def make_dataset(found: Found) -> Dataset:
     return Dataset(groups, found, differing(all_settings), telling(all_settings))
 
 
-def _name(groups: Sequence[Group]) -> None:
+def _name(groups: Sequence[RunGroup]) -> None:
     # An environment has a name from the study, which stands for all that it sets.
     shown = [group.settings for group in groups if group.environment is None]
     left_out = ("cluster.nodes", "strategy", "cluster.network.bandwidth")
@@ -320,14 +319,46 @@ def _name(groups: Sequence[Group]) -> None:
             group.label += f" ({seen[group.label]})"
 
 
-def _group(members: Sequence[Labelled]) -> Group:
+def _group(members: Sequence[Labelled]) -> RunGroup:
     runs = [labelled.run for labelled in members]
-    return Group(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
+    return RunGroup(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
 
 
-def _order(group: Group) -> tuple[Any, ...]:
+def _order(group: RunGroup) -> tuple[Any, ...]:
     bandwidth = group.bandwidth if group.bandwidth is not None else float("inf")
     settings = group.settings
     rest = json.dumps({path: settings[path] for path in settings if path != "strategy"}, sort_keys=True, default=str)
     single = group.strategy != "single"
     return (str(settings["workload"]), single, group.strategy, bandwidth, group.nodes, group.simulated, rest)
+
+
+@dataclass(frozen=True)
+class NodesLine:
+    """Groups that differ only in the number of nodes; the one on one node may be shared between lines.
+
+    Its label is made of all other settings, such as "ring, 10 Mbit/s".
+    """
+
+    label: str
+    groups: dict[int, RunGroup]
+
+    @property
+    def largest(self) -> RunGroup:
+        return self.groups[max(self.groups)]
+
+    @property
+    def simulated(self) -> bool:
+        return self.largest.simulated
+
+
+def lines_over_nodes(dataset: Dataset) -> list[NodesLine]:
+    """Only those with more than one node; in the order of the groups."""
+    members: dict[str, dict[int, RunGroup]] = {}
+    for group in dataset.groups:
+        if group.nodes > 1:
+            members.setdefault(group.line, {}).setdefault(group.nodes, group)
+    lines = []
+    for label, groups in members.items():
+        baseline = dataset.baseline(next(iter(groups.values())))
+        lines.append(NodesLine(label, {1: baseline, **groups} if baseline else groups))
+    return lines

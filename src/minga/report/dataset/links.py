@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.statistics import Spread
 
 __all__ = ["LinkRow", "links_of"]
@@ -19,7 +19,7 @@ __all__ = ["LinkRow", "links_of"]
 class LinkRow:
     """One quantity of one host's link."""
 
-    group: Group
+    group: RunGroup
     host: str
     quantity: str
     """rate (bits per second) or delay (seconds)"""

@@ -7,22 +7,18 @@ run.curve[-1].metrics["accuracy"], run.curve[-1].seconds
 from __future__ import annotations
 
 import json
-import tomllib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from minga.base.config import FieldError, build
-from minga.errors import ConfigError, UsageError
-from minga.measure.events import event_files
-from minga.report.dataset.settings import settings_of
-from minga.report.summary import RankSummary, Summary, summarise
-from minga.runs.directory import SIMULATED
-from minga.runs.experiment import Experiment
-from minga.strategies import AllReduce, ParameterServer
+from minga.measure.event_reader import SIMULATED, EventReader, event_files, rank_of
+from minga.measure.events import Evaluated, Failed, Resumed, Sampled, Stepped
+from minga.report.dataset.settings import comparable, read_settings
+from minga.report.follow import Follower
+from minga.report.summary import RankSummary, Summary, summary_of
 
 __all__ = ["Point", "Run", "Sample", "is_run", "read_run"]
 
@@ -67,7 +63,8 @@ class Run:
     """Why it can't be counted: it failed, or it is not finished."""
     lost: list[int] = field(default_factory=list)
     """Ranks that were there, and that the others have gone on without to the end."""
-    damaged_lines: int = 0
+    malformed: dict[str, int] = field(default_factory=dict)
+    """Lines of its files that were no events and were passed over, by file."""
     curve: list[Point] = field(default_factory=list)
     training_losses: list[Point] = field(default_factory=list)
     samples: dict[int, list[Sample]] = field(default_factory=dict)
@@ -75,8 +72,10 @@ class Run:
     """Seconds since the beginning, watts by device: counters of the whole machine."""
     network: dict[str, Any] | None = None
     simulated: bool = False
+    main_metric: str | None = None
+    """The metric that stands for all, if its events say it."""
     lower_is_better: set[str] = field(default_factory=set)
-    """Of which metrics, as its evaluations say; empty if they don't."""
+    """Of which metrics, as its events say; empty if they don't."""
 
     @property
     def finished(self) -> Summary:
@@ -103,175 +102,112 @@ def is_run(directory: Path) -> bool:
 
 
 def read_run(directory: Path) -> Run:
-    """Read a run; what is wrong with it is in `problem` and `damaged_lines`."""
-    experiment, settings = _experiment(directory)
-    strategy = experiment.chosen_strategy
-    lockstep = isinstance(strategy, AllReduce) or (isinstance(strategy, ParameterServer) and strategy.bound == 0)
+    """Read a run; what is wrong with it is in `problem` and `malformed`."""
+    follower = Follower(directory)
+    follower.read()
+    machine = follower.read_machine_power()
+    facts, settings = follower.facts, read_settings(directory, follower.facts)
     run = Run(
         directory=directory,
-        settings=settings,
-        seed=experiment.training.seed,
-        lockstep=lockstep and ".py:" not in settings["strategy"],
+        settings=comparable(settings),
+        seed=settings["training.seed"],
+        lockstep=bool(facts.lockstep),
+        malformed=follower.malformed,
         simulated=(directory / SIMULATED).exists(),
+        main_metric=facts.main_metric,
+        lower_is_better=set(facts.lower_is_better),
     )
-    _read_events(run, elastic=experiment.elastic)
-    if run.lost:  # who was lost has done fewer steps, so nobody's times tell who held up whom
+    run.problem, run.lost = _outcome(directory, follower, elastic=_is_elastic(settings, follower))
+    if run.lost:  # who was lost has done fewer steps, so times don't show who held up whom
         run.lockstep = False
+    if follower.started is not None:
+        began = follower.started.time
+        _read_curves(run, follower, began)
+        run.power = [(event.time - began, event.watts) for event in machine]
     run.network = _network(directory, run)
     if run.problem is None:
-        try:
-            run.summary = summarise(directory, experiment)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            run.problem = f"its events can't be understood ({type(error).__name__}: {error})"
-        if run.problem is None and (run.summary is None or not run.summary.samples or run.summary.seconds <= 0):
+        run.summary = summary_of(directory, follower, settings, machine)
+        if run.summary is None or not run.summary.samples or run.summary.seconds <= 0:
             run.problem = "it never trained a step"
     return run
 
 
-def _experiment(directory: Path) -> tuple[Experiment, dict[str, Any]]:
-    path = directory / "experiment.toml"
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"can't read {path}: {error}") from None
-    given = table.get("strategy")
-    name = given.get("name") if isinstance(given, dict) else given
-    own_file = isinstance(name, str) and ".py:" in name
-    if own_file:
-        # A report only reads: a strategy in a user's file may be gone, and loading it would run it. What depends on
-        # how many hosts it has goes with it, since it would be checked against another strategy's number.
-        table.pop("strategy")
-        table["cluster"] = {**table.get("cluster", {}), "cpu": []}
-        network = table["cluster"].pop("network", None)
-    try:
-        experiment = build(Experiment, table)
-    except FieldError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    settings = settings_of(experiment)
-    if own_file:
-        settings["strategy"] = str(name)
-        settings |= {f"cluster.network.{key}": value for key, value in (network or {}).items()}
-    return experiment, settings
+def _is_elastic(settings: Mapping[str, Any], follower: Follower) -> bool:
+    """Whether ranks could go and come, also of a run whose events don't say it."""
+    if follower.facts.elastic is not None:
+        return follower.facts.elastic
+    fixed = settings["strategy"].startswith("native") or settings.get("cluster.device") == "cuda"
+    return settings.get("cluster.transport", "gloo" if fixed else "tcp") == "tcp" and follower.expected > 1
 
 
-def _lines(path: Path, run: Run, *, steps: bool = True) -> Iterator[dict[str, Any]]:
-    """The events of a file, without its many `steps` where they are not wanted; damaged lines are counted."""
-    with path.open("rb") as lines:
-        for line in lines:
-            whole = line.endswith(b"}\n")
-            if not line.endswith(b"\n") or (not steps and whole and line.startswith(b'{"event": "step"')):
-                continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                run.damaged_lines += 1
-                continue
-            if isinstance(event, dict) and isinstance(event.get("time"), int | float):
-                yield event
-            else:
-                run.damaged_lines += 1
+def _outcome(directory: Path, follower: Follower, *, elastic: bool) -> tuple[str | None, list[int]]:
+    """Why a run can't be counted, if it can't; and the ranks that were lost in one that can."""
+    first: Failed | None = None
+    for failure in follower.failures:  # the one that the others follow from, if it is among them
+        first = failure if first is None or not failure.consequence else first
+    problem = f"rank {first.rank} failed at step {first.step}: {first.message}" if first is not None else None
+    finished = {rank for rank, state in follower.ranks.items() if state.finished is not None}
+    if follower.started is None:
+        return problem or "it has no events: it never began to train", []
+    # Where ranks may be lost, all is done when the model is there, whoever else has said that it is done.
+    done = len(finished) >= follower.expected or (elastic and (directory / "model.safetensors").is_file())
+    if done and (elastic or problem is None):  # where others have gone on, one that failed is one that was lost
+        return None, sorted(set(map(rank_of, event_files(directory))) - finished)
+    missing = f"it is not finished: {len(finished)} of {follower.expected} ranks say that they are done"
+    return problem or missing, []
 
 
-def _read_events(run: Run, *, elastic: bool) -> None:
-    files = event_files(run.directory)
-    leader = _leader(files) if elastic else 0
-    began: float | None = None
-    # Times go with what they are needed for: the last word on how many ranks there are, points of curves, and
-    # evaluations, which the first rank of the moment tells of.
-    together = (0.0, 0)
-    curve: list[tuple[float, Point]] = []
-    losses: list[tuple[float, Point]] = []
+def _read_curves(run: Run, follower: Follower, began: float) -> None:
+    """Quality, losses and use of the machine over time, where evaluations and interruptions do not count."""
+    # What becomes points, with its time and that of training, until all evaluations are known; the first rank of the
+    # moment makes them.
+    curve: list[_Observed] = []
+    losses: list[_Observed] = []
     evaluations: list[tuple[float, float]] = []
-    finished = set()
-    for path in files:
-        rank = int(path.stem.removeprefix("rank-"))
+    for path in event_files(run.directory):
+        rank = rank_of(path)
         idle = last = 0.0
-        for event in _lines(path, run, steps=rank == leader):
-            try:
-                kind, time = event["event"], event["time"]
-                if kind == "resumed":  # nobody trained since the event before it
-                    idle += time - last
-                last = time
-                if kind in ("started", "resumed", "recovered"):
-                    together = max(together, (time, event["ranks"]))
-                if kind == "started":
-                    began = time if began is None else began
-                elif kind == "failed" and not (run.problem and event["consequence"]):
-                    run.problem = f"rank {event['rank']} failed at step {event['step']}: {event['message']}"
-                elif kind == "finished":
-                    finished.add(rank)
-                elif kind == "evaluated" and began is not None:
-                    evaluations.append((time, float(event["seconds"])))
-                    curve.append((time, _point(event, time - began - idle, event["metrics"])))
-                    run.lower_is_better.update(map(str, event.get("lower_is_better", ())))
-                elif kind == "step" and rank == leader and began is not None and event["loss"] is not None:
-                    losses.append((time, _point(event, time - began - idle, {"training loss": event["loss"]})))
-                elif kind == "sample" and began is not None and event["seconds"] > 0:
-                    run.samples.setdefault(rank, []).append(_sample(event, began + idle))
-            except (KeyError, TypeError, ValueError, AttributeError):
-                run.damaged_lines += 1
+        for event in EventReader(path, without_steps=rank != follower.leader).read():
+            if isinstance(event, Resumed):  # nobody trained since the event before it
+                idle += event.time - last
+            last = event.time
+            seconds = event.time - began - idle
+            if isinstance(event, Stepped):
+                if rank == follower.leader and event.loss is not None:
+                    losses.append((event.time, seconds, event.epoch, {"training loss": event.loss}))
+            elif isinstance(event, Evaluated):
+                evaluations.append((event.time, event.seconds))
+                curve.append((event.time, seconds, event.epoch, event.metrics))
+                run.lower_is_better.update(event.lower_is_better)
+            elif isinstance(event, Sampled) and event.seconds > 0:
+                run.samples.setdefault(rank, []).append(_sample(event, seconds))
     run.curve, run.training_losses = _aside(evaluations, curve), _aside(evaluations, losses)
-    # Where ranks may be lost, all is done when the model is there, whoever else has lived to tell.
-    done = len(finished) >= together[1] or (elastic and (run.directory / "model.safetensors").is_file())
-    if not files or began is None:
-        run.problem = run.problem or "it has no events: it never began to train"
-    elif done and (elastic or run.problem is None):
-        run.problem = None  # where others have gone on, one that failed is one that was lost
-        run.lost = sorted({int(path.stem.removeprefix("rank-")) for path in files} - finished)
-    elif run.problem is None:
-        run.problem = f"it is not finished: {len(finished)} of {together[1]} ranks say that they are done"
-    machine = run.directory / "events" / "machine.jsonl"
-    if began is not None and machine.is_file():
-        for event in _lines(machine, run):
-            if event.get("event") == "power" and isinstance(event.get("watts"), dict):
-                run.power.append((event["time"] - began, {str(name): float(w) for name, w in event["watts"].items()}))
 
 
-def _leader(files: Sequence[Path]) -> int:
-    """Whose file goes on to the end: that of the rank which was the first of all when ranks last formed anew."""
-    last = (0.0, 0)
-    for path in files:
-        with path.open("rb") as lines:
-            for line in lines:
-                if line.startswith(b'{"event": "recovered"'):
-                    try:
-                        event = json.loads(line)
-                        if event["rank"] == 0:
-                            last = max(last, (float(event["time"]), int(path.stem.removeprefix("rank-"))))
-                    except (ValueError, KeyError, TypeError):
-                        continue  # who reads all of it counts what is damaged
-    return last[1]
+_Observed = tuple[float, float, float, dict[str, float]]
 
 
-def _aside(evaluations: Sequence[tuple[float, float]], points: Sequence[tuple[float, Point]]) -> list[Point]:
+def _aside(evaluations: Sequence[tuple[float, float]], observed: Sequence[_Observed]) -> list[Point]:
     """In the order of time, and without the seconds of all evaluations until then."""
     ordered = sorted(evaluations)
     ends = [time for time, _ in ordered]
     spent = [0.0, *accumulate(seconds for _, seconds in ordered)]
     return [
-        replace(point, seconds=max(point.seconds - spent[bisect_right(ends, time)], 0.0))
-        for time, point in sorted(points, key=lambda pair: pair[0])
+        Point(epoch, max(seconds - spent[bisect_right(ends, time)], 0.0), metrics)
+        for time, seconds, epoch, metrics in sorted(observed, key=lambda each: each[0])
     ]
 
 
-def _point(event: dict[str, Any], seconds: float, metrics: dict[str, Any]) -> Point:
-    numbers = {str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
-    return Point(float(event["epoch"]), seconds, numbers)
-
-
-def _sample(event: dict[str, Any], began: float) -> Sample:
-    def optional(name: str) -> float | None:
-        return None if event.get(name) is None else float(event[name])
-
+def _sample(event: Sampled, end: float) -> Sample:
     return Sample(
-        end=event["time"] - began,
-        seconds=float(event["seconds"]),
-        cpu_seconds=float(event["cpu_seconds"]),
-        memory_bytes=float(event["memory_bytes"]),
-        bytes_sent=optional("bytes_sent"),
-        bytes_received=optional("bytes_received"),
-        watts=float(event["watts"]),
-        estimated=bool(event["estimated"]),
+        end=end,
+        seconds=event.seconds,
+        cpu_seconds=event.cpu_seconds,
+        memory_bytes=float(event.memory_bytes),
+        bytes_sent=event.bytes_sent,
+        bytes_received=event.bytes_received,
+        watts=event.watts,
+        estimated=event.estimated,
     )
 
 

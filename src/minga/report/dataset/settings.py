@@ -1,24 +1,42 @@
 """What was set in an experiment, by path; and names for groups of runs, made only of what differs between them.
 
-settings_of(experiment)["cluster.nodes"]        # 4
+read_settings(run, follower.facts)["cluster.nodes"]        # 4
+
+Settings are read as they were written down, without the classes that they are of: a strategy of a user's own may be
+gone, and loading it would run it.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minga.base.spec import describe
+from minga.base.spec import Named, describe
+from minga.base.toml_files import read_toml
 from minga.base.units import parse_bandwidth, parse_duration
 from minga.errors import ConfigError
-from minga.runs.experiment import Experiment
+from minga.measure.events import RunFacts
 
-__all__ = ["bandwidth_text", "differing", "labels", "settings_of", "shown_value", "telling"]
+__all__ = [
+    "WHOLE",
+    "bandwidth_text",
+    "comparable",
+    "differing",
+    "flatten",
+    "in_lab",
+    "labels",
+    "read_settings",
+    "shown_value",
+    "telling",
+    "text_of",
+]
 
 _NOT_A_SETTING = ("training.seed", "runs", "data", "cluster.port", "cluster.timeout_seconds")
 """Where things lie and which repetition it is: runs that differ only in these are the same experiment."""
+
+WHOLE = ("strategy", "codec")
+"""Tables at these places are one value, not a folder of paths."""
 
 _BANDWIDTH = "cluster.network.bandwidth"
 _PATTERNS = {
@@ -39,22 +57,50 @@ _BARE = ("workload", "strategy", _BANDWIDTH, "cluster.device")
 _ORDER = ("workload", "cluster.nodes", _BANDWIDTH, "cluster.network.delay", "strategy")
 
 
-def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Every setting that can make two runs differ, by its path; default ones too."""
-    table = tomllib.loads(experiment.to_toml())
-    table["strategy"] = describe(experiment.chosen_strategy)
-    flat = _flat(table, "")
-    return {path: value for path, value in flat.items() if path not in _NOT_A_SETTING}
+def read_settings(run: Path, facts: RunFacts) -> dict[str, Any]:
+    """Every setting of a run by its path, default ones too; `facts`: what its events say of it."""
+    path = run / "experiment.toml"
+    table = flatten(read_toml(path)[1])
+    flat = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    for name, kind, usual in (("workload", str, None), ("cluster.nodes", int, 1), ("training.seed", int, 0)):
+        if not isinstance(flat.setdefault(name, usual), kind):
+            raise ConfigError(
+                f"{path}: {name} is {flat[name]!r}; restore the file as minga wrote it, or leave the run out"
+            )
+    flat["strategy"] = text_of(flat.get("strategy") or facts.strategy or _usual_strategy(flat))
+    return flat
 
 
-def _flat(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _usual_strategy(settings: Mapping[str, Any]) -> str:
+    """The one that is meant where neither the description of a run nor its events say it."""
+    alone, gpus = settings["cluster.nodes"] == 1, settings.get("cluster.device") == "cuda"
+    return "single" if alone else "native" if gpus else "adaptive"
+
+
+def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that can make two runs differ."""
+    return {path: value for path, value in settings.items() if path not in _NOT_A_SETTING}
+
+
+def flatten(table: Mapping[str, Any], outer: str = "") -> dict[str, Any]:
+    """{"cluster": {"nodes": 2}} as {"cluster.nodes": 2}; TOML writes either."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = tuple(value) if isinstance(value, list) else value
+        path = f"{outer}{key}"
+        folder = isinstance(value, Mapping) and value and path not in WHOLE
+        flat |= flatten(value, f"{path}.") if folder else {path: value}
     return flat
+
+
+def text_of(value: Any) -> str:
+    """A value as people write it in one line."""
+    if isinstance(value, Named):
+        return describe(value)
+    if isinstance(value, Mapping):  # a strategy as a table, written as a string
+        fields = ",".join(f"{key}={text_of(item)}" for key, item in value.items() if key != "name")
+        name = str(value.get("name", ""))
+        return f"{name}:{fields}" if name and fields else name or fields
+    return ",".join(map(text_of, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def differing(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -67,7 +113,7 @@ def differing(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 def telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of the differing paths those that say more than the number of nodes does.
 
-    One node alone has no strategy and no network, and its batch is everybody's: what all runs on one node have in
+    A node alone has no strategy and no network, and its batch is everybody's: what all runs on one node have in
     common, and all others too, need not be said again.
     """
     alone = [settings for settings in groups if settings.get("cluster.nodes") == 1]
@@ -79,12 +125,12 @@ def telling(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _same(groups: Sequence[Mapping[str, Any]], path: str) -> bool:
-    # Repr instead of the value: 1 and True are equal, and a damaged file may hold what can't be hashed.
+    # Repr instead of the value: 1 and True are equal, and a file may hold what can't be hashed.
     return len({repr(settings.get(path)) for settings in groups}) <= 1
 
 
 def labels(groups: Sequence[Mapping[str, Any]], leaving_out: Sequence[str] = ()) -> list[str]:
-    """A name for each group, of what differs between them; `leaving_out`: paths that are told in another way."""
+    """A name for each group, of what differs between them; `leaving_out`: paths that are said in another way."""
     paths = [path for path in telling(groups) if path not in leaving_out]
     if not paths and not leaving_out:
         paths = ["workload", "cluster.nodes", "strategy"]
@@ -113,9 +159,13 @@ def bandwidth_text(value: Any, settings: Mapping[str, Any]) -> str:
     """`10 Mbit/s`; in a lab without a limit `unlimited`, without a lab `loopback`."""
     if value is not None:
         return shown_value(_BANDWIDTH, value)
-    in_lab = settings.get("cluster.cpu") or settings.get("cluster.pin")
-    in_lab = in_lab or any(path.startswith("cluster.network.") for path in settings)
-    return "unlimited" if in_lab else "loopback"
+    return "unlimited" if in_lab(settings) else "loopback"
+
+
+def in_lab(settings: Mapping[str, Any]) -> bool:
+    """Whether the run's hosts had a network or shares of the processor of their own."""
+    shaped = settings.get("cluster.cpu") or settings.get("cluster.pin")
+    return bool(shaped) or any(path.startswith("cluster.network") for path in settings)
 
 
 def shown_value(path: str, value: Any) -> str:

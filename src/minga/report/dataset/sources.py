@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minga.errors import UsageError
+from minga.measure.event_reader import malformed_note
 from minga.report.dataset.reading import Run, is_run, read_run
 
 __all__ = ["Found", "Labelled", "find_runs", "is_study"]
@@ -39,9 +40,8 @@ class Found:
     study: Path | None = None
 
     def add(self, run: Run, name: str, cell: str | None = None, environment: str | None = None) -> None:
-        if run.damaged_lines:
-            lines = f"{run.damaged_lines} damaged line" + ("s" if run.damaged_lines > 1 else "")
-            self.notes.append(f"{run.directory.name}: {lines} passed over, so its numbers may be incomplete.")
+        if (note := malformed_note(run.malformed)) is not None:
+            self.notes.append(f"{run.directory.name}: {note}")
         if run.lost:
             who = f"rank {run.lost[0]}" if len(run.lost) == 1 else f"ranks {', '.join(map(str, run.lost))}"
             what = "it" if len(run.lost) == 1 else "them"
@@ -130,7 +130,7 @@ def _read_study(study: Path, found: Found) -> None:
 
 
 def _planned(study: Path) -> set[tuple[str, int]] | None:
-    """Cell and repetition of the runs that are the study's now; None where nothing tells."""
+    """Cell and repetition of the runs that are the study's now; None where that is unknown."""
     try:
         runs = json.loads((study / "plan.json").read_text(encoding="utf-8"))["runs"]
         return {(str(run["cell"]), int(run["repetition"])) for run in runs}

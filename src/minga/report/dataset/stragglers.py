@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minga.report.dataset.groups import Group, Phases, phases_of
+from minga.report.dataset.groups import Phases, RunGroup, phases_of
 
 __all__ = ["Straggler", "find_straggler", "in_lockstep"]
 
@@ -30,11 +30,11 @@ class Straggler:
     """The part of the others' time (median) that they wait for whatever reason."""
 
 
-def in_lockstep(group: Group) -> bool:
+def in_lockstep(group: RunGroup) -> bool:
     return all(run.lockstep for run in group.runs) and len([rank for rank in group.phases if _works(rank.role)]) > 1
 
 
-def find_straggler(group: Group) -> Straggler | None:
+def find_straggler(group: RunGroup) -> Straggler | None:
     """None where nobody is at least 20 % slower than the others in every repetition, or where ranks do not wait anyway.
 
     One rank that is slow once, another the next time, is a busy machine and no straggler.

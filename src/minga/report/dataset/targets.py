@@ -10,10 +10,11 @@ import math
 from dataclasses import dataclass
 
 from minga.errors import UsageError
-from minga.report.dataset.groups import Dataset, Group
+from minga.measure.metric_names import is_share
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.reading import Run
 from minga.report.dataset.statistics import Spread
-from minga.report.metrics import is_share, shown_metric
+from minga.report.numbers import shown_metric
 
 __all__ = ["Target", "choose_target", "reached", "time_to"]
 
@@ -43,7 +44,7 @@ def time_to(run: Run, target: Target) -> float:
     return math.inf
 
 
-def reached(group: Group, target: Target) -> tuple[Spread, int]:
+def reached(group: RunGroup, target: Target) -> tuple[Spread, int]:
     """The times of a group (infinite where it was never reached), and how many runs got there."""
     times = [time_to(run, target) for run in group.runs]
     spread = Spread.of(times)
@@ -79,7 +80,7 @@ def choose_target(dataset: Dataset, wanted: float | None) -> Target | None:
     return Target(metric, math.floor(nearly * 1e4) / 1e4, f"99 % of {whose}")
 
 
-def _best(group: Group, metric: str, *, lower: bool) -> float | None:
+def _best(group: RunGroup, metric: str, *, lower: bool) -> float | None:
     """What more than half of the runs reached at some time, so that the median time to it is finite."""
     choose = min if lower else max
     values = [[point.metrics[metric] for point in run.curve if metric in point.metrics] for run in group.runs]

@@ -8,17 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.measure.metric_names import is_share
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.reading import Point
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target
-from minga.report.figures.style import Drawing, fitted, legend_below, line_style, new_figure, seconds_label, to_svg
-from minga.report.metrics import is_share
+from minga.report.figures.style import (
+    Drawing,
+    fitted,
+    legend_below,
+    line_style,
+    new_figure,
+    plain_logarithmic,
+    seconds_label,
+    to_svg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Course", "course", "curves", "file_name"]
+__all__ = ["MetricCurve", "curve_of", "curves", "file_name"]
 
 _LINES_OF_ONE_PANEL = 8
 _PANELS = 12
@@ -26,7 +35,7 @@ _TRAINING_POINTS = 40
 
 
 @dataclass(frozen=True)
-class Course:
+class MetricCurve:
     """A metric of a group as training goes on: one entry for each evaluation."""
 
     epochs: list[float]
@@ -34,13 +43,16 @@ class Course:
     values: list[Spread]
 
 
-def course(group: Group, metric: str) -> Course:
+GroupCurve = tuple[RunGroup, MetricCurve]
+
+
+def curve_of(group: RunGroup, metric: str) -> MetricCurve:
     """Repetitions are put together by epoch: the median of their times, the median and range of their values."""
     curves = [run.curve if metric != "training loss" else _thinned(run.training_losses) for run in group.runs]
     by_epoch = [{round(point.epoch, 3): point for point in curve if metric in point.metrics} for curve in curves]
     shared = set.intersection(*(set(points) for points in by_epoch)) if by_epoch else set()
     epochs = sorted(shared or set().union(*by_epoch))
-    made = Course([], [], [])
+    made = MetricCurve([], [], [])
     for epoch in epochs:
         points = [points[epoch] for points in by_epoch if epoch in points]
         time, value = Spread.of(p.seconds for p in points), Spread.of(p.metrics[metric] for p in points)
@@ -76,18 +88,18 @@ def curves(dataset: Dataset, target: Target | None) -> list[Drawing]:
     metrics = dataset.metrics()[:4] or ["training loss"]
     drawings = []
     for metric in metrics:
-        courses = [(group, course(group, metric)) for group in dataset.groups]
-        courses = [(group, each) for group, each in courses if each.values]
-        if courses and max(len(each.values) for _, each in courses) > 1:
+        measured = [(group, curve_of(group, metric)) for group in dataset.groups]
+        measured = [(group, each) for group, each in measured if each.values]
+        if measured and max(len(each.values) for _, each in measured) > 1:
             here = target if target and target.metric == metric else None
-            drawings.append(_draw(metric, courses, here, repeated=dataset.repeated))
+            drawings.append(_draw(metric, measured, here, repeated=dataset.repeated))
     return drawings
 
 
-def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | None, *, repeated: bool) -> Drawing:
-    panels: dict[str, list[tuple[Group, Course]]] = {}
-    crowded = len(courses) > _LINES_OF_ONE_PANEL
-    for group, each in courses:
+def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, repeated: bool) -> Drawing:
+    panels: dict[str, list[GroupCurve]] = {}
+    crowded = len(measured) > _LINES_OF_ONE_PANEL
+    for group, each in measured:
         # A simulated group is drawn over the measured one.
         kind = group.line.removesuffix("simulated").removesuffix(", ")
         panels.setdefault(kind if crowded and group.nodes > 1 else "", []).append((group, each))
@@ -112,7 +124,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     figure, grid = new_figure(rows, columns, height=2.35 if many else 3.3, extra=0.5, sharey=True)
     cells = [axes for row in grid for axes in row]
     legend: dict[str, object] = {}
-    counts = sorted({group.nodes for group, _ in courses})
+    counts = sorted({group.nodes for group, _ in measured})
     for index, (panel, members) in enumerate(panels.items()):
         pair = cells[2 * index : 2 * index + 2]
         divisor, unit = seconds_label(max(seconds for _, each in members for seconds in each.seconds))
@@ -132,7 +144,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
         axes.set_visible(False)
     for row in grid:
         row[0].set_ylabel(f"{metric} [%]" if percent else fitted(metric, 32))
-    _limits(cells[0], metric, [each for _, each in courses])
+    _limits(cells[0], metric, [each for _, each in measured])
     if target is not None:
         note += f" Dotted: the target of {target.text}."
     if len(legend) > 1:
@@ -140,7 +152,7 @@ def _draw(metric: str, courses: list[tuple[Group, Course]], target: Target | Non
     return Drawing(name, title, note, to_svg(figure, name))
 
 
-def _baseline_of(members: list[tuple[Group, Course]], alone: list[tuple[Group, Course]]) -> list[tuple[Group, Course]]:
+def _baseline_of(members: list[GroupCurve], alone: list[GroupCurve]) -> list[GroupCurve]:
     """For a panel of groups with several nodes: the run on one node with the same bandwidth, or any."""
     if not alone:
         return []
@@ -149,7 +161,7 @@ def _baseline_of(members: list[tuple[Group, Course]], alone: list[tuple[Group, C
     return (same or alone)[:1]
 
 
-def _plot(axes: Axes, positions: list[float], each: Course, style: dict[str, object], factor: float) -> object:
+def _plot(axes: Axes, positions: list[float], each: MetricCurve, style: dict[str, object], factor: float) -> object:
     middle = [factor * value.median for value in each.values]
     (line,) = axes.plot(positions, middle, markevery=max(1, len(positions) // 12), **style)  # type: ignore[arg-type]
     if any(value.n > 1 for value in each.values):
@@ -170,19 +182,15 @@ def _dress(pair: list[Axes], panel: str, unit: str) -> None:
     pair[0].set_title(fitted(panel, 64), fontsize=8.5)
 
 
-def _limits(axes: Axes, metric: str, courses: list[Course]) -> None:
-    values = [spread for each in courses for spread in each.values]
+def _limits(axes: Axes, metric: str, measured: list[MetricCurve]) -> None:
+    values = [spread for each in measured for spread in each.values]
     if is_share(metric):
         low = 100 * min(spread.low for spread in values)
         axes.set_ylim(max(0.0, low - 0.06 * (100 - low)), min(100.5, 100 * max(spread.high for spread in values) + 1.5))
     elif metric.endswith("loss") and all(spread.low > 0 for spread in values):
         highest, lowest = max(spread.high for spread in values), min(spread.low for spread in values)
         if highest > 10 * lowest:
-            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            plain_logarithmic(axes.yaxis, subs=(1.0, 3.0))
         else:
             axes.set_ylim(0, 1.05 * highest)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
-from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, seconds_label, to_svg
+from minga.report.figures.style import COLORS, Drawing, fitted, new_figure, plain_logarithmic, seconds_label, to_svg
 
 __all__ = ["Panel", "draw_intervals", "target_times", "times", "traffic"]
 
@@ -23,14 +23,14 @@ class Panel:
     axis: str
     values: list[Spread | None]
     """Of each group; infinite medians are drawn at the edge as `never`."""
-    words: list[str] | None = None
+    remarks: list[str] | None = None
     """Written beside the dots."""
     reference: float | None = None
     """A line to compare with."""
 
 
 def draw_intervals(
-    name: str, title: str, caption: str, groups: Sequence[Group], panels: Sequence[Panel], nodes: Sequence[int]
+    name: str, title: str, caption: str, groups: Sequence[RunGroup], panels: Sequence[Panel], nodes: Sequence[int]
 ) -> Drawing:
     """Groups from top to bottom, panels side by side; `nodes`: all numbers of nodes, which have a color each."""
     if len(groups) > _MOST:
@@ -58,19 +58,16 @@ def draw_intervals(
             high = min(spread.high, edge)
             axes.plot([spread.low, high], [place, place], color=color, linewidth=2.5, alpha=0.35, solid_capstyle="butt")
             axes.plot([spread.median], [place], "o", color=color, fillstyle="none" if group.simulated else "full")
-            if panel.words is not None and panel.words[place]:
+            if panel.remarks is not None and panel.remarks[place]:
                 axes.annotate(
-                    panel.words[place], (high, place), (7, 0), textcoords="offset points", va="center", fontsize=7.5
+                    panel.remarks[place], (high, place), (7, 0), textcoords="offset points", va="center", fontsize=7.5
                 )
         if logarithmic:
-            from matplotlib.ticker import FuncFormatter, NullFormatter
-
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.set_xlim(0.8 * min(low), edge * (2.2 if panel.words else 1))
+            plain_logarithmic(axes.xaxis)
+            axes.set_xlim(0.8 * min(low), edge * (2.2 if panel.remarks else 1))
         else:
-            axes.set_xlim(0, edge * (1.25 if panel.words else 1))
+            axes.set_xlim(0, edge * (1.25 if panel.remarks else 1))
         if panel.reference is not None:
             axes.axvline(panel.reference, color="#999999", linewidth=1, linestyle=":", zorder=1)
         axes.set_xlabel(panel.axis)
@@ -101,14 +98,14 @@ def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
     if not finite or len(dataset.groups) < 2:
         return []
     divisor, unit = seconds_label(max(finite))
-    words = [
+    remarks = [
         f"{count} of {group.n} get there" if 0 < count < group.n else ""
         for group, (_, count) in zip(dataset.groups, results, strict=True)
     ]
     values: list[Spread | None] = [spread.divided_by(divisor) for spread, _ in results]
     caption = f"Training time until the first evaluation with {target.text} or better ({target.reason})."
     caption += " Dots are medians, bars the range; “never”: half of the runs or more did not get there."
-    panel = Panel(f"training time until {fitted(target.text)} [{unit}]", values, words if any(words) else None)
+    panel = Panel(f"training time until {fitted(target.text)} [{unit}]", values, remarks if any(remarks) else None)
     return [
         draw_intervals(
             "time-to-target", f"Time to {target.text}", caption, dataset.groups, [panel], dataset.node_counts

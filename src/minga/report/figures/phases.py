@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minga.report.dataset.groups import Dataset, Group, Phases
+from minga.report.dataset.groups import Dataset, Phases, RunGroup
 from minga.report.dataset.stragglers import find_straggler
 from minga.report.figures.style import Drawing, fitted, legend_below, new_figure, to_svg
 from minga.report.numbers import duration
@@ -57,7 +57,7 @@ def _role(rank: Phases) -> str:
     return f" ({rank.role})" if rank.role != "worker" else ""
 
 
-def _telling(groups: Sequence[Group]) -> list[Group]:
+def _telling(groups: Sequence[RunGroup]) -> list[RunGroup]:
     """As many groups as there is room for: those with a straggler, then those that wait most."""
     ranked = sorted(groups, key=lambda group: (find_straggler(group) is None, -group.share("wait")))
     chosen, bars = [], 0
@@ -68,7 +68,7 @@ def _telling(groups: Sequence[Group]) -> list[Group]:
     return [group for group in groups if group in (chosen or ranked[:1])]
 
 
-def mean_phases(group: Group) -> Phases:
+def mean_phases(group: RunGroup) -> Phases:
     """The workers' mean."""
     workers = [rank for rank in group.phases if rank.role != "server"]
     names = dict.fromkeys(name for rank in workers for name in rank.seconds)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.reading import Run, Sample
-from minga.report.dataset.samples import join_short
 from minga.report.dataset.statistics import Spread
 from minga.report.figures.intervals import Panel, draw_intervals
 from minga.report.figures.style import COLORS, Drawing, fitted, legend_below, new_figure, to_svg
 
-__all__ = ["energy", "estimate_mark", "power", "resources"]
+__all__ = ["energy", "estimate_mark", "join_short", "power", "resources"]
 
 _GROUPS = 4
 
@@ -74,7 +74,7 @@ def _series(
     name: str,
     title: str,
     caption: str,
-    groups: Sequence[Group],
+    groups: Sequence[RunGroup],
     rows: Sequence[tuple[str, Callable[[Sample], float | None]]],
     dataset: Dataset,
 ) -> Drawing:
@@ -117,8 +117,8 @@ def _series(
     return Drawing(name, title, caption, to_svg(figure, name))
 
 
-def _examples(dataset: Dataset) -> list[Group]:
-    """All groups, or of many the ones that tell most: one node, the fastest, the slowest, the largest."""
+def _examples(dataset: Dataset) -> list[RunGroup]:
+    """All groups, or of many the most telling: one node, the fastest, the slowest, the largest."""
     sampled = [group for group in dataset.groups if group.middle.samples]
     if len(sampled) <= _GROUPS:
         return sampled
@@ -142,3 +142,35 @@ def _wrapped(label: str) -> str:
     import textwrap
 
     return "\n".join(textwrap.wrap(fitted(label, 96), 34)[:3])
+
+
+def join_short(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that an evaluation has cut short, joined to the next: a few milliseconds look like more than they are."""
+    usual = statistics.median([sample.seconds for sample in samples]) if samples else 0.0
+    joined: list[Sample] = []
+    kept: Sample | None = None
+    for sample in samples:
+        kept = sample if kept is None else _together(kept, sample)
+        if kept.seconds >= 0.5 * usual:
+            joined.append(kept)
+            kept = None
+    if kept is not None:
+        joined = [*joined[:-1], _together(joined[-1], kept)] if joined else [kept]
+    return joined
+
+
+def _together(first: Sample, second: Sample) -> Sample:
+    def total(one: float | None, other: float | None) -> float | None:
+        return None if one is None or other is None else one + other
+
+    seconds = first.seconds + second.seconds
+    return Sample(
+        end=second.end,
+        seconds=seconds,
+        cpu_seconds=first.cpu_seconds + second.cpu_seconds,
+        memory_bytes=second.memory_bytes,
+        bytes_sent=total(first.bytes_sent, second.bytes_sent),
+        bytes_received=total(first.bytes_received, second.bytes_received),
+        watts=(first.watts * first.seconds + second.watts * second.seconds) / seconds,
+        estimated=first.estimated or second.estimated,
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minga.report.dataset.groups import Dataset, Group
-from minga.report.dataset.lines import NodesLine, lines_over_nodes
+from minga.report.dataset.groups import Dataset, NodesLine, RunGroup, lines_over_nodes
 from minga.report.dataset.settings import shown_value
 from minga.report.dataset.statistics import Spread
 from minga.report.figures.style import (
@@ -47,7 +46,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     for (row, members), axes in zip(rows.items(), grid, strict=True):
         for label, line in members:
             style = line_style(labels.index(label), simulated=line.simulated)
-            columns: list[Callable[[Group], Spread | None]] = [lambda group: _time(group, whole).divided_by(divisor)]
+            columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: _time(group, whole).divided_by(divisor)]
             if based:
                 columns += [lambda group: _speedup(dataset, group), lambda group: _efficiency(dataset, group)]
             for column, value in enumerate(columns):
@@ -89,15 +88,15 @@ def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
     return rows
 
 
-def _time(group: Group, whole: bool) -> Spread:
+def _time(group: RunGroup, whole: bool) -> Spread:
     return group.seconds if whole else group.seconds_per_epoch
 
 
-def _speedup(dataset: Dataset, group: Group) -> Spread | None:
+def _speedup(dataset: Dataset, group: RunGroup) -> Spread | None:
     return Spread(1, 1, 1, group.n) if group.nodes == 1 else dataset.speedup(group)
 
 
-def _efficiency(dataset: Dataset, group: Group) -> Spread | None:
+def _efficiency(dataset: Dataset, group: RunGroup) -> Spread | None:
     speedup = _speedup(dataset, group)
     return speedup.divided_by(group.nodes) if speedup else None
 
@@ -105,7 +104,7 @@ def _efficiency(dataset: Dataset, group: Group) -> Spread | None:
 def _plot(
     axes: Axes,
     line: NodesLine,
-    value: Callable[[Group], Spread | None],
+    value: Callable[[RunGroup], Spread | None],
     style: dict[str, object],
     drawn: list[float],
 ) -> object:

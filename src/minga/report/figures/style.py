@@ -1,4 +1,4 @@
-"""How figures look: size, colors that color-blind people tell apart, and SVG that is the same every time.
+"""How figures look: size, colors that color-blind people can distinguish, and SVG that is the same every time.
 
 with house_style():
     figure, axes = new_figure(columns=2)
@@ -19,16 +19,18 @@ from minga.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = [
     "Drawing",
-    "Line",
+    "LineStyle",
     "fitted",
     "house_style",
     "legend_below",
     "line_style",
     "new_figure",
+    "plain_logarithmic",
     "seconds_label",
     "tidy",
     "to_svg",
@@ -69,7 +71,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with its words."""
+    """A figure with its title and caption."""
 
     name: str
     title: str
@@ -78,7 +80,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineStyle:
     """How one of several lines is drawn."""
 
     color: str
@@ -90,10 +92,10 @@ class Line:
         return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
 
 
-def line_style(index: int, *, simulated: bool = False) -> Line:
+def line_style(index: int, *, simulated: bool = False) -> LineStyle:
     # After eight lines the colors come again, with other markers.
     marker = MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
-    return Line(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
+    return LineStyle(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
 
 
 @contextmanager
@@ -143,16 +145,22 @@ def fitted(label: str, letters: int = 52) -> str:
 
 def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:
     """A logarithmic y axis where values differ by more than a factor of ten; else one that starts at zero."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 10 * min(positive):
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        plain_logarithmic(axes.yaxis, subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0))
     elif from_zero and positive:
         axes.set_ylim(0, 1.08 * max(positive))
+
+
+def plain_logarithmic(axis: Axis, subs: tuple[float, ...] = ()) -> None:
+    """Numbers instead of powers of ten on a logarithmic axis; `subs`: where in each decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if subs:
+        axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def seconds_label(longest: float) -> tuple[float, str]:

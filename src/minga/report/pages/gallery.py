@@ -10,7 +10,7 @@ from pathlib import Path
 from minga.errors import DataError
 from minga.report.pages.markup import Markup, tag
 
-__all__ = ["Told", "gallery"]
+__all__ = ["CaptionedPicture", "gallery"]
 
 _KINDS = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp", ".bmp": "bmp"}
 
@@ -25,7 +25,7 @@ ul { margin: 0; padding-left: 1.1rem; color: #666; font-size: 0.85rem; }
 
 
 @dataclass(frozen=True)
-class Told:
+class CaptionedPicture:
     """A picture, what the network says, and what people said."""
 
     name: str
@@ -34,23 +34,23 @@ class Told:
     picture: Path | None = None
 
 
-def gallery(title: str, note: str, all_told: Sequence[Told]) -> str:
+def gallery(title: str, note: str, pictures: Sequence[CaptionedPicture]) -> str:
     """The page."""
     head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", Markup(_STYLE)))
-    body = tag("body", tag("h1", title), tag("p", note), tag("main", map(_figure, all_told)))
+    body = tag("body", tag("h1", title), tag("p", note), tag("main", map(_figure, pictures)))
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _figure(told: Told) -> Markup:
-    people = [tag("li", each) for each in told.people]
-    return tag("figure", _picture(told), tag("p", told.said, cls="said"), [tag("ul", people)] if people else [])
+def _figure(shown: CaptionedPicture) -> Markup:
+    people = [tag("li", each) for each in shown.people]
+    return tag("figure", _picture(shown), tag("p", shown.said, cls="said"), [tag("ul", people)] if people else [])
 
 
-def _picture(told: Told) -> Markup:
-    if told.picture is None:
-        return tag("div", told.name, cls="none")
-    kind = _KINDS.get(told.picture.suffix.lower())
+def _picture(shown: CaptionedPicture) -> Markup:
+    if shown.picture is None:
+        return tag("div", shown.name, cls="none")
+    kind = _KINDS.get(shown.picture.suffix.lower())
     if kind is None:
-        raise DataError(f"{told.picture} is no picture that pages show ({', '.join(_KINDS)})")
-    content = base64.b64encode(told.picture.read_bytes()).decode()
-    return tag("img", alt=told.name, src=f"data:image/{kind};base64,{content}")
+        raise DataError(f"{shown.picture} is no picture that pages show ({', '.join(_KINDS)})")
+    content = base64.b64encode(shown.picture.read_bytes()).decode()
+    return tag("img", alt=shown.name, src=f"data:image/{kind};base64,{content}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.statistics import Spread
 from minga.report.dataset.targets import Target, reached
-from minga.report.figures.curves import course, file_name
-from minga.report.metrics import shown_metric
+from minga.report.figures.curves import curve_of, file_name
+from minga.report.numbers import shown_metric
 from minga.report.tables.table import (
     Column,
     Table,
@@ -147,14 +147,14 @@ def metric_tables(dataset: Dataset) -> list[Table]:
                     f"{metric[:1].upper()}{metric[1:]}: {group.label}",
                     columns,
                     [[str(at), *row] for at, row in enumerate(rows)],
-                    f"Of {group.runs[0].directory.name}. A row for each true class, a column for what was told.",
+                    f"Of {group.runs[0].directory.name}. A row for each true class, a column for what was predicted.",
                     only_csv=len(rows) > _LARGEST,
                 )
             )
     return tables
 
 
-def _entries(group: Group, metric: str) -> list[tuple[float, float, Spread]]:
-    each = course(group, metric)
+def _entries(group: RunGroup, metric: str) -> list[tuple[float, float, Spread]]:
+    each = curve_of(group, metric)
     entries = zip(each.epochs, each.seconds, each.values, strict=True)
     return [(epoch, seconds, value) for epoch, seconds, value in entries if math.isfinite(seconds)]

@@ -5,6 +5,8 @@ Table("groups", "Groups", [Column("seconds", "time", show_seconds, spread=True)]
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,14 +77,23 @@ class Table:
         """For people: a value, and the range that it is the median of."""
         return [[_shown(column, value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
-    def csv_header(self) -> list[str]:
+    def to_csv(self) -> str:
+        """With all digits."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self._csv_header())
+        for row in self._csv_rows():
+            writer.writerow([_plain(value) for value in row])
+        return stream.getvalue()
+
+    def _csv_header(self) -> list[str]:
         names: list[str] = []
         for column in self.columns:
             parts = ("median", "min", "max", "n") if column.spread else ()
             names += [f"{column.key}_{part}" for part in parts] or [column.key]
         return names
 
-    def csv_rows(self) -> list[list[Any]]:
+    def _csv_rows(self) -> list[list[Any]]:
         rows = []
         for row in self.rows:
             cells: list[Any] = []
@@ -102,3 +113,12 @@ def _shown(column: Column, value: Any) -> tuple[str, str]:
         middle, low, high = (column.show(each) for each in (value.median, value.low, value.high))
         return middle, "" if value.n == 1 or low == high else f"{low} to {high}"
     return column.show(value), ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "never" if value > 0 else ""
+    # A spreadsheet would take text that begins like this as a formula.
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minga.report.dataset.groups import Dataset, Group
+from minga.report.dataset.groups import Dataset, RunGroup
 from minga.report.dataset.links import links_of
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import shown_value
@@ -48,7 +48,7 @@ def phase_table(dataset: Dataset) -> Table:
     return Table("phases", "Where the time of each rank goes", columns, rows, "Medians of the repetitions.")
 
 
-def _interface(group: Group, rank: int, name: str) -> Spread | None:
+def _interface(group: RunGroup, rank: int, name: str) -> Spread | None:
     """What the interface of a rank's host counted; None where ranks share interfaces."""
 
     def counted(run: Run) -> float | None:

@@ -21,7 +21,7 @@ from typing import Self
 
 from minga.comm.transport import Transport
 from minga.errors import CheckpointError, DivergedError, MingaError, PeerDiverged, PeerLost, RunStopped
-from minga.measure.events import Checkpointed, CheckpointFailed
+from minga.measure.events import CheckpointFailed, CheckpointWritten
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
@@ -29,7 +29,7 @@ from minga.strategies.capabilities import active, announce_checkpoint, pause, re
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import checkpoint_name, remove_leftovers
 from minga.training.checkpoints.resume import Resumption, load_own, load_shared
-from minga.training.checkpoints.schedule import Moments, Verdict
+from minga.training.checkpoints.schedule import CheckpointSchedule, Verdict
 from minga.training.checkpoints.snapshot import Snapshot, put_back, take
 from minga.training.checkpoints.writer import CheckpointWriter, Part
 from minga.training.run_log import RunLog
@@ -107,7 +107,7 @@ class CheckpointManager(NoCheckpoints):
         self._resumption = resumption
         self._session = session
         self._stopping = stopping
-        self._moments = Moments(settings)
+        self._schedule = CheckpointSchedule(settings)
         self._untried: Part | None = None
         """The last one, until a step from there on has shown that it is good."""
         self._best: float | None = None
@@ -126,7 +126,7 @@ class CheckpointManager(NoCheckpoints):
         self._comm = comm
         self._run_log = run_log
         ServerState.of(self._train_state.replica).save = self._save_as_server
-        self._moments = Moments(self._settings)  # what ranks have agreed on is of those that were
+        self._schedule = CheckpointSchedule(self._settings)  # what ranks have agreed on is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
 
@@ -200,7 +200,7 @@ class CheckpointManager(NoCheckpoints):
             return  # from now on it serves, and is notified by those who train
         together = comm.group(range(ranks) if lockstep else [comm.rank])
         with self._recorder.spans.span("checkpoint"), self._recorder.traffic.paused():
-            verdict = self._moments.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
+            verdict = self._schedule.after(replica.step, together, lockstep=lockstep, stopping=self._stopping())
             value = metrics.get(self._metric) if lockstep and self._settings.keep_best else None
             if value is not None and math.isnan(value):
                 value = None  # nothing would ever be better than what has no order
@@ -235,7 +235,7 @@ class CheckpointManager(NoCheckpoints):
         return value > self._best if self._higher_is_better else value < self._best
 
     def _moment(self, lockstep: bool) -> int:
-        return self._train_state.replica.step if lockstep else self._moments.number
+        return self._train_state.replica.step if lockstep else self._schedule.number
 
     def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
         strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
@@ -302,7 +302,7 @@ class CheckpointManager(NoCheckpoints):
     def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
         self.last_written = name
         self._recorder.emit(
-            Checkpointed(
+            CheckpointWritten(
                 time=self._recorder.now(),
                 step=step,
                 checkpoint=name,

@@ -1,26 +1,24 @@
-"""When to take a checkpoint: at the same step on all ranks that are in step, and without anybody waiting for that.
+"""When to take a checkpoint: at the same step on all ranks in lock step, and without anybody waiting for that.
 
-    moments = Moments(settings)
-    if moments.after(step, comm.group(range(trainers)), lockstep=True, stopping=asked_to_stop()): ...
+    schedule = CheckpointSchedule(settings)
+    if schedule.after(step, comm.group(range(trainers)), lockstep=True, stopping=asked_to_stop()): ...
 
-Rank 0 has the clock. Every so many steps, about ten times a second, it tells the others in a word of two numbers what
-to do at the next such step, and when the one after that is. The word has all the steps between to arrive, so it is
-there when it is looked for. Ranks that are not in step need no agreement: each looks at its own clock.
+Rank 0 has the clock. Every so many steps, about ten times a second, it announces what to do at the next such step, and
+when the one after that is. Ranks that are not in lock step need no agreement: each looks at its own clock.
 """
 
 from __future__ import annotations
 
 import enum
 
-import torch
-
-from minga.comm.transport import Pending, Transport
+from minga.comm.decisions import Decisions
+from minga.comm.transport import Transport
 from minga.runs.experiment import Checkpoints
 
-__all__ = ["LAST_MOMENT", "Moments", "Verdict"]
+__all__ = ["LAST_MOMENT", "CheckpointSchedule", "Verdict"]
 
 _TAG = 1 << 19
-_WORD_SECONDS = 0.1
+_INTERVAL_SECONDS = 0.1
 _LONGEST_INTERVAL = 1000
 
 LAST_MOMENT = 99_999_999
@@ -35,7 +33,7 @@ class Verdict(enum.IntEnum):
     STOP = 2
 
 
-class Moments:
+class CheckpointSchedule:
     """One rank's view of when checkpoints are due."""
 
     def __init__(self, settings: Checkpoints) -> None:
@@ -85,44 +83,33 @@ class Moments:
 
 
 class _Agreement:
-    """Rank 0's words to the others, each sent some steps before it is needed."""
+    """What rank 0 announces for a later step, and for which one."""
 
     def __init__(self, step: int) -> None:
         self._next = step
         self._interval = 1
-        self._promised = Verdict.GO_ON
-        self._word: torch.Tensor | None = None
-        self._under_way: list[Pending] = []
+        self._decided = Verdict.GO_ON
+        self._decisions = Decisions(tag=_TAG)
         self._since: tuple[int, float] | None = None
 
     def after(self, step: int, comm: Transport, wanted: Verdict) -> Verdict:
-        """What was said for this step; `wanted` is rank 0's wish for the next word."""
+        """What was announced for this step; `wanted` is rank 0's wish for the next announcement."""
         if step < self._next:
             return Verdict.GO_ON
-        verdict = self._listen(comm)
+        taken = self._decisions.taken()
+        if taken is not None:
+            self._decided, self._interval = Verdict(int(taken[0])), int(taken[1])
         self._next = step + self._interval
-        if verdict is not Verdict.STOP:
-            self._speak(step, comm, wanted)
-        return verdict
+        if self._decided is not Verdict.STOP:
+            decided = wanted if self._decided is Verdict.GO_ON else Verdict.GO_ON
+            self._decisions.announce(comm, [float(decided), float(self._fitting_interval(step, comm.now()))])
+        return self._decided
 
-    def _listen(self, comm: Transport) -> Verdict:
-        for pending in self._under_way:
-            pending.wait()
-        self._under_way = []
-        if comm.rank and self._word is not None:
-            self._promised, self._interval = Verdict(int(self._word[0])), int(self._word[1])
-        return self._promised
-
-    def _speak(self, step: int, comm: Transport, wanted: Verdict) -> None:
-        self._word = torch.zeros(2, dtype=torch.float64)
-        if comm.rank:
-            self._under_way = [comm.ireceive(self._word, 0, _TAG)]
-            return
-        now = comm.now()
+    def _fitting_interval(self, step: int, now: float) -> int:
+        """Steps until the announcement after the next one."""
+        interval = self._interval
         if self._since is not None and now > self._since[1]:
-            fitting = int(_WORD_SECONDS * (step - self._since[0]) / (now - self._since[1]))
-            self._interval = max(1, min(fitting, 2 * self._interval, _LONGEST_INTERVAL))
+            fitting = int(_INTERVAL_SECONDS * (step - self._since[0]) / (now - self._since[1]))
+            interval = max(1, min(fitting, 2 * self._interval, _LONGEST_INTERVAL))
         self._since = (step, now)
-        self._promised = wanted if self._promised is Verdict.GO_ON else Verdict.GO_ON
-        self._word[0], self._word[1] = float(self._promised), float(self._interval)
-        self._under_way = [comm.isend(self._word, other, _TAG) for other in range(1, comm.size)]
+        return interval

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from minga.data.formats.vocabulary import END, START, UNKNOWN
 from minga.errors import ConfigError
 from minga.workloads.captions.model import CaptionNet
-from minga.workloads.captions.vocabulary import END, START, UNKNOWN
 
 __all__ = ["beam_search", "greedy", "sentences"]
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from minga.base.user_files import load_from_file
-from minga.data.flickr8k import Features
-from minga.data.readers.base import BadSample
-from minga.data.readers.shaping import in_8_bits, upright
+from minga.data.formats.base import BadSample
+from minga.data.formats.shaping import in_8_bits, open_picture
 from minga.errors import ConfigError, DataError, unknown
+from minga.workloads.captions.features import Features
 
 __all__ = ["ENCODERS", "Encoder", "encode", "load_encoder", "read_colour", "save_features"]
 
@@ -43,19 +43,16 @@ class Encoder:
 def read_colour(path: Path) -> Tensor:
     """A picture as 3 x 224 x 224, scaled as networks for ImageNet want it: the shorter side to 256, then the middle."""
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise DataError("pictures are read by Pillow, which is not installed: pip install 'minga[images]'") from error
-    try:
-        with Image.open(path) as picture:
-            colour = in_8_bits(upright(picture)).convert("RGB")
-            scale = 256 / min(colour.size)
-            width, height = (max(_SIDE, round(scale * side)) for side in colour.size)
-            left, top = (width - _SIDE) // 2, (height - _SIDE) // 2
-            scaled = colour.resize((width, height), Image.Resampling.BILINEAR)
-            values = np.asarray(scaled.crop((left, top, left + _SIDE, top + _SIDE)), dtype=np.float32) / 255.0
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, BadSample) as error:
-        raise DataError(f"{path} can't be read as a picture ({error}); give another") from error
+        colour = in_8_bits(open_picture(path)).convert("RGB")
+    except BadSample as bad:
+        raise DataError(f"{path} can't be read as a picture ({bad}); give another") from bad
+    from PIL.Image import Resampling
+
+    scale = 256 / min(colour.size)
+    width, height = (max(_SIDE, round(scale * side)) for side in colour.size)
+    left, top = (width - _SIDE) // 2, (height - _SIDE) // 2
+    scaled = colour.resize((width, height), Resampling.BILINEAR)
+    values = np.asarray(scaled.crop((left, top, left + _SIDE, top + _SIDE)), dtype=np.float32) / 255.0
     mean, deviation = torch.tensor(_MEAN).view(3, 1, 1), torch.tensor(_DEVIATION).view(3, 1, 1)
     return (torch.from_numpy(values).permute(2, 0, 1) - mean) / deviation
 
@@ -119,7 +116,7 @@ def encode(
             if prepared:
                 some = [name for name, _ in prepared]
                 rows.append(encoder.module(torch.stack([each for _, each in prepared])).flatten(1).float())
-                _refuse_no_numbers(encoder.name, some, rows[-1])
+                _refuse_non_finite(encoder.name, some, rows[-1])
                 names += some
             done(min(at + batch, len(pictures)))
     if not rows:
@@ -128,10 +125,10 @@ def encode(
     return Features(names, torch.cat(rows))
 
 
-def _refuse_no_numbers(encoder: str, names: Sequence[str], rows: Tensor) -> None:
+def _refuse_non_finite(encoder: str, names: Sequence[str], rows: Tensor) -> None:
     bad = ~rows.isfinite().all(dim=1)
     if bool(bad.any()):
-        raise DataError(f"the encoder {encoder} makes values that are no numbers of {names[int(bad.nonzero()[0])]}")
+        raise DataError(f"the encoder {encoder} makes NaN or infinite values of {names[int(bad.nonzero()[0])]}")
 
 
 def save_features(path: Path, features: Features, encoder: str) -> None:

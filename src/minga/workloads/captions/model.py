@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from minga.workloads.captions.vocabulary import END
+from minga.data.formats.vocabulary import END
 
 __all__ = ["CaptionNet"]
 

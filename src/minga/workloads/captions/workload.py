@@ -8,7 +8,7 @@ Photographs come as features that an encoder has computed before: DIR/flickr8k/f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,13 @@ from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
-from minga.data.flickr8k import CAPTIONS, SPLITS, Features, find_features, read_captions, read_features, read_names
-from minga.errors import DataError
+from minga.data.formats.captions import CAPTIONS, SPLITS, CaptionFiles, find_features
+from minga.data.formats.vocabulary import padded
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
+from minga.workloads.captions.features import Features
 from minga.workloads.captions.model import CaptionNet, next_words
-from minga.workloads.captions.vocabulary import Vocabulary, padded
 from minga.workloads.schedules import warm_up_and_fall
 
 __all__ = ["LONGEST", "CaptionData", "bleu_metrics", "flickr8k_captions", "load_caption_data"]
@@ -40,41 +40,30 @@ _NO_PLACE = -1
 
 
 @dataclass(frozen=True)
-class CaptionData:
-    """Captions, words, features and the standard split."""
+class CaptionData(CaptionFiles):
+    """Captions, the standard split, words, and features."""
 
-    captions: Mapping[str, Sequence[str]]
-    names: Mapping[str, list[str]]
-    """The photographs of train, dev and test."""
-    vocabulary: Vocabulary
     features: Features
 
     def sentences(self, split: str) -> TensorDataset:
         """A sample for each caption: the photograph's features and the caption's words."""
         owners = [name for name in self.names[split] for _ in self.captions[name]]
         words = [self.vocabulary.encode(each) for name in self.names[split] for each in self.captions[name]]
-        return TensorDataset(self.features.of(owners), padded(words))
+        return TensorDataset(self.features.of(owners), torch.from_numpy(padded(words)))
 
     def photographs(self, split: str) -> TensorDataset:
         """A sample for each photograph: its features and all that people said."""
         told = [[self.vocabulary.reference(each) for each in self.captions[name]] for name in self.names[split]]
         most, longest = max(map(len, told)), max(len(words) for several in told for words in several)
-        references = [padded([*several, *[[]] * (most - len(several))], longest) for several in told]
+        references = [torch.from_numpy(padded([*several, *[[]] * (most - len(several))], longest)) for several in told]
         return TensorDataset(self.features.of(self.names[split]), torch.stack(references))
 
 
 def load_caption_data(data: Path | None) -> CaptionData:
     """Read DIR/flickr8k."""
     directory = dataset_directory("flickr8k", data, needs=[CAPTIONS, *SPLITS.values()])
-    captions = read_captions(directory)
-    names = {split: read_names(directory, split) for split in SPLITS}
-    untold = [name for split in names.values() for name in split if name not in captions]
-    if untold:
-        raise DataError(f"{directory / CAPTIONS} has no caption of {untold[0]}, which the split names; fetch it again")
-    learned = [each for name in names["train"] for each in captions[name]]
-    others = [each for split in ("dev", "test") for name in names[split] for each in captions[name]]
-    vocabulary = Vocabulary.of(learned, others, at_least=_AT_LEAST)
-    return CaptionData(captions, names, vocabulary, read_features(find_features(directory)))
+    files = CaptionFiles.read(directory, at_least=_AT_LEAST)
+    return CaptionData(**vars(files), features=Features.read(find_features(directory)))
 
 
 def bleu_metrics() -> dict[str, Bleu]:

@@ -1,0 +1,162 @@
+"""The part of preparing that several processes do at once: read, shape, count, write to the samples' places.
+
+Each process opens the reader itself and is sent numbers of samples; what it answers is short. Nothing here needs torch,
+so that processes start quickly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minga.base.process_pool import Pool
+from minga.data.formats import Origin, open_reader
+from minga.data.formats.base import BadSample, RawSample, Reader, kept_form
+from minga.data.prepared.shard_file import Field
+from minga.data.preparing.shards import ShardPlaces, ShardWriter
+from minga.data.preparing.statistics import MeanAndDeviation
+from minga.errors import DataError, RunError
+
+__all__ = ["Chunk", "ChunkOutcome", "ShardJob", "do_all", "outline_of"]
+
+_TRAIN = 0
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Samples by their number in the original, and where they go."""
+
+    indices: NDArray[np.int64]
+    parts: NDArray[np.int8]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChunkOutcome:
+    """What became of a chunk."""
+
+    samples: int
+    moments: MeanAndDeviation | None
+    """Of the training inputs."""
+    bad: list[tuple[int, str, str]] = field(default_factory=list)
+    """Number, name and what is wrong."""
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """What is to be done with every sample."""
+
+    places: ShardPlaces
+    scale: float
+    """What whole numbers are multiplied by where inputs become fractions."""
+    moments: bool
+    """Whether to compute them."""
+    outline: str
+    """Of the whole data set, as it was when samples were given their places; see `outline_of`."""
+
+    def do(
+        self, reader: Reader, samples: Iterator[RawSample | BadSample], chunk: Chunk, writer: ShardWriter
+    ) -> ChunkOutcome:
+        bad: list[tuple[int, str, str]] = []
+        trained: list[NDArray[np.generic]] = []
+        wanted = self.places.fields
+        for index, part, position in zip(chunk.indices.tolist(), chunk.parts, chunk.positions.tolist(), strict=True):
+            sample = next(samples, None) or BadSample("it is not there any more")
+            problem = str(sample) if isinstance(sample, BadSample) else _problem(sample, wanted)
+            if problem is not None:
+                bad.append((index, reader.name_of(index), problem))
+                continue
+            assert not isinstance(sample, BadSample)
+            kept = {name: kept_form(name, sample[name], each.dtype, self.scale) for name, each in wanted.items()}
+            if not np.isfinite(kept["inputs"]).all():
+                raise DataError(
+                    f"{reader.name_of(index)} has values that {wanted['inputs'].dtype} can't hold; use --dtype float32"
+                )
+            writer.write(int(part), position, kept)
+            if self.moments and part == _TRAIN:
+                trained.append(kept["inputs"])
+        whole_numbers = wanted["inputs"].dtype == "uint8"
+        moments = MeanAndDeviation.of(trained, self.scale if whole_numbers else 1.0)
+        return ChunkOutcome(len(chunk.indices), moments, bad)
+
+
+def outline_of(reader: Reader) -> str:
+    """How many samples there are, and of which classes: the same wherever the same data set is opened."""
+    labels = b"" if reader.labels is None else reader.labels.tobytes()
+    return hashlib.sha256(json.dumps([len(reader), *reader.classes]).encode() + labels).hexdigest()
+
+
+def do_all(
+    job: ShardJob,
+    origin: Origin,
+    reader: Reader,
+    chunks: Sequence[Chunk],
+    *,
+    jobs: int,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Iterator[ChunkOutcome]:
+    """What became of each chunk, in their order."""
+    if jobs == 1:
+        writer = ShardWriter(job.places)
+        every = np.concatenate([chunk.indices for chunk in chunks]) if chunks else np.empty(0, dtype=np.int64)
+        samples = reader.samples(every.tolist())
+        for chunk in chunks:
+            done = job.do(reader, samples, chunk, writer)
+            advance(done.samples)
+            yield done
+        writer.close()
+        return
+    with Pool(jobs, _begin, (origin, job)) as pool:
+        ahead: list[Future[ChunkOutcome]] = []
+        waiting = iter(chunks)
+        try:
+            while True:
+                ahead += [pool.submit(_do, chunk) for chunk in itertools.islice(waiting, 3 * jobs - len(ahead))]
+                if not ahead:
+                    return
+                done = ahead.pop(0).result()
+                advance(done.samples)
+                yield done
+        except BrokenProcessPool:
+            raise RunError(
+                "a process that prepared samples was killed, perhaps for want of memory; use fewer with --jobs"
+            ) from None
+
+
+def _problem(sample: RawSample, wanted: Mapping[str, Field]) -> str | None:
+    """What does not fit, in words."""
+    for name, field_ in wanted.items():
+        values = np.asarray(sample[name])
+        if values.shape != field_.shape:
+            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field_.shape))}"
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return f"its {name} have NaN or infinite values"
+    return None
+
+
+_here: dict[str, object] = {}
+"""In a process of its own: what it was begun with."""
+
+
+def _begin(origin: Origin, job: ShardJob) -> None:
+    reader = open_reader(origin)
+    _here.update(reader=reader, job=job, writer=ShardWriter(job.places), outline=outline_of(reader))
+
+
+def _do(chunk: Chunk) -> ChunkOutcome:
+    reader, job, writer = _here["reader"], _here["job"], _here["writer"]
+    assert isinstance(reader, Reader) and isinstance(job, ShardJob) and isinstance(writer, ShardWriter)
+    if _here["outline"] != job.outline:
+        raise DataError(
+            f"there are {len(reader):,} samples of {len(reader.classes):,} classes now, and they are not those from "
+            "before: somebody changes the data set; prepare it again when nobody does"
+        )
+    return job.do(reader, reader.samples(chunk.indices.tolist()), chunk, writer)
