@@ -22,9 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from minga import Experiment, Training
 from minga.base.spec import parse
+from minga.comm.rendezvous import join_meeting
 from minga.comm.torch_dist import TorchTransport
 from minga.data.order import Order
-from minga.launch.rendezvous import join_meeting
 from minga.measure.recorder import Recorder
 from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
 from minga.strategies import Strategy

@@ -17,8 +17,8 @@ from typing import Any
 from rich.console import Console
 
 from minga import Cluster, Experiment, Training, run
+from minga.engines.scripts import run_script
 from minga.errors import RunError
-from minga.launch.scripts import run_script
 from minga.measure.event_reader import event_files, read_events
 from minga.measure.events import Evaluated, Started
 from minga.runs.network import Network

@@ -23,9 +23,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from minga import Workload
+from minga.comm.rendezvous import join_meeting
 from minga.data.batches import batches_in_order, fetch, length
 from minga.data.order import Order
-from minga.launch.rendezvous import join_meeting
 from minga.measure.interfaces import InterfaceMeter
 from minga.net.interfaces import own_address_towards
 from minga.runs.workload import load_workload

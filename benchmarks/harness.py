@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from minga.comm.rendezvous import hold_meeting
 from minga.launch.processes import Job, processes
-from minga.launch.rendezvous import hold_meeting
 
 RESULTS = Path(__file__).parent / "results"
 

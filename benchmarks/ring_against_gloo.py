@@ -15,8 +15,8 @@ import torch
 
 from minga.comm import barrier
 from minga.comm.collectives import COLLECTIVES
+from minga.comm.rendezvous import join_meeting
 from minga.comm.torch_dist import TorchTransport
-from minga.launch.rendezvous import join_meeting
 
 MEGABYTES = [1, 5, 50]
 RANKS = [2, 4]

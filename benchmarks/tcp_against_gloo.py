@@ -15,9 +15,9 @@ import torch
 
 from minga.comm import Transport, barrier
 from minga.comm.collectives import COLLECTIVES
+from minga.comm.rendezvous import join_meeting
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.torch_dist import TorchTransport
-from minga.launch.rendezvous import join_meeting
 from minga.net.generation import Generation, MemberInfo
 
 RANKS = [2, 4]

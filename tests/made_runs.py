@@ -30,7 +30,7 @@ from minga.measure.events import (
 )
 from minga.runs.directory import SIMULATED, event_file, make_run_directory
 from minga.runs.experiment import Experiment, with_overrides
-from minga.training.run_log import facts_of
+from minga.training.run_log import run_facts
 
 SAMPLES = 1000
 PARAMETERS = 20_000
@@ -120,7 +120,9 @@ def _write(run: Path, rank: int, events: Sequence[Event]) -> None:
 def _started(experiment: Experiment, rank: int, ranks: int) -> Started:
     epochs = experiment.training.epochs
     fixed: dict[str, Any] = {"pid": 1, "parameters": PARAMETERS, "samples": SAMPLES, "batch": 50, "steps": None}
-    return Started(time=100.0, rank=rank, ranks=ranks, epochs=epochs, **fixed, **vars(facts_of(experiment, None, rank)))
+    return Started(
+        time=100.0, rank=rank, ranks=ranks, epochs=epochs, **fixed, **vars(run_facts(experiment, None, rank))
+    )
 
 
 def _worker(

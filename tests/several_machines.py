@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 
 from minga import Cluster, Experiment, Summary, Training, run
-from minga.launch.joining import Invitation, join_run
+from minga.engines.joining import Invitation, join_run
+from minga.engines.local import go_on
 from minga.launch.listening import Listening
-from minga.launch.runner import go_on
 from minga.measure.event_reader import event_files, read_events
 from minga.runs.experiment import Checkpoints
 
@@ -91,7 +91,7 @@ class Host(Part):
         self.where: tuple[str, int] | None = None
         self.runs = folder / "runs"
         self._listens = threading.Event()
-        self.listening = Listening.at(address, here=here, tls=tls, told=self._told)
+        self.listening = Listening.at(address, here=here, tls=tls, when_listening=self._listening_at)
         experiment = Experiment(
             workload=f"{write_workload(folder)}:workload",
             strategy=strategy,  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ class Host(Part):
         else:
             super().__init__(lambda: run(experiment, listening=self.listening))
 
-    def _told(self, address: str, port: int) -> None:
+    def _listening_at(self, address: str, port: int) -> None:
         self.where = (address, port)
         self._listens.set()
 

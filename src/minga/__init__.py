@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
     from minga.data.prepared.dataset import PreparedDataset
-    from minga.launch.functions import Launched, launch
-    from minga.launch.runner import run
+    from minga.engines.functions import Launched, launch
+    from minga.engines.local import run
     from minga.metrics import Metric
     from minga.model.clipping import clipped
     from minga.model.layout import Bucket
@@ -68,7 +68,7 @@ _HOMES = {
     "Codec": "minga.codecs",
     "Experiment": "minga.runs.experiment",
     "FurtherTest": "minga.runs.workload",
-    "Launched": "minga.launch.functions",
+    "Launched": "minga.engines.functions",
     "Metric": "minga.metrics",
     "OwnLoop": "minga.training.own_loop",
     "PreparedDataset": "minga.data.prepared.dataset",
@@ -84,10 +84,10 @@ _HOMES = {
     "broadcast": "minga.comm",
     "clipped": "minga.model.clipping",
     "join": "minga.training.own_loop",
-    "launch": "minga.launch.functions",
+    "launch": "minga.engines.functions",
     "live_view": "minga.report.notebook_view",
     "load_study": "minga.study",
-    "run": "minga.launch.runner",
+    "run": "minga.engines.local",
     "run_study": "minga.study",
     "show": "minga.report.inline",
 }

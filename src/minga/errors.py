@@ -10,6 +10,7 @@
         ├── DivergedError            too many steps in a row with numbers that are none
         ├── CheckpointError          no checkpoint can be gone on from
         ├── RunStopped               somebody asked the run to stop; it can go on later
+        ├── StrategyError            ranks wait for each other, or send what others don't expect
         ├── PeerLost                 another rank went away
         │   ├── PeerDiverged         another rank's numbers are none, too many steps in a row
         │   ├── PeerTimeout          another rank did not answer before the deadline
@@ -53,6 +54,7 @@ __all__ = [
     "Refused",
     "RunError",
     "RunStopped",
+    "StrategyError",
     "UnsupportedError",
     "UsageError",
     "WorkloadError",
@@ -101,12 +103,18 @@ class RunStopped(RunError):
     """Somebody asked the run to stop; what it has learnt is in a checkpoint."""
 
 
+class StrategyError(RunError):
+    """Ranks wait for each other, or send what others don't expect: they don't make the same exchanges in a step."""
+
+
 class PeerLost(RunError):
     """Another rank went away; `rank`: which one, where that is known."""
 
     def __init__(self, message: str, *, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
+        self.waiting = ""
+        """What this rank waited for, where the transport is one that knows: "to receive 10 float32 from rank 1"."""
 
 
 class PeerDiverged(PeerLost):

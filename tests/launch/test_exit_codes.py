@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from minga.errors import RankFailed, RunError
-from minga.launch.local import see_through
+from minga.launch.policy import LEFT_BEHIND, Who
 from minga.launch.processes import Job, processes
-from minga.launch.rank import LEFT_BEHIND
-from minga.launch.restarts import Restarts
+from minga.launch.supervisor import Supervisor
 
 
 def end(arguments: Mapping[str, Any]) -> int:
@@ -27,7 +26,8 @@ def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
         for name, code in zip(names, codes, strict=True)
     ]
     with processes(jobs, tmp_path / "guard.log") as started:
-        see_through(started, tmp_path, lambda: None, revival=Restarts([], names, fewest=fewest))
+        roles = dict.fromkeys(names, Who.WORKER)
+        Supervisor(started, tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
 
 
 def test_who_is_left_behind_does_not_fail_a_run_that_others_finish(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minga import Cluster, Experiment, Training, run
-from minga.launch.scripts import run_script
+from minga.engines.scripts import run_script
 from minga.measure.event_reader import event_files, read_events
 from minga.measure.events import Finished, Sampled
 from minga.runs.experiment import Measuring

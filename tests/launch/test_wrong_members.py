@@ -21,6 +21,7 @@ from minga.runs.workload import Workload
 from minga.strategies import AllReduce
 from minga.testing.problems import blobs, sgd_with_momentum
 from minga.training.checkpoints.snapshot import take
+from minga.training.given_up import exchange
 from minga.training.train_state import build_train_state
 from several_machines import Host, digests, events, step_of, until
 
@@ -53,12 +54,13 @@ def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
             comm = TcpTransport(generation, rank, listener, 20)
             try:
                 comm.wait_until_connected()
+                exchange(comm, {"account": {}, "sent": {}})
                 member.formed(generation.number)
-                table = [torch.empty(3, dtype=torch.int64) for _ in generation.members]
-                table[rank] = torch.tensor([1, 1_000_000, 7])
+                table = [torch.empty(6, dtype=torch.int64) for _ in generation.members]
+                table[rank] = torch.tensor([1, 1_000_000, 7, 0, 0, 0])
                 comm.all_gather(table)
                 position = {"epoch": 0, "offset": 0, "samples": len(blobs().train), "owed": []}
-                word = json.dumps({"step": 1_000_000, "order": position, "carried": {}}).encode()
+                word = json.dumps({"step": 1_000_000, "order": position, "agreed_facts": {}}).encode()
                 for other in range(rank):
                     for content in (word, blob):
                         comm.send(torch.tensor([len(content)]), other)

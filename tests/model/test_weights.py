@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from minga import Cluster, Experiment, Training, run
+from minga.engines.local import go_on
 from minga.errors import ConfigError
-from minga.launch.runner import go_on
 from minga.model.weights import take_weights
 from minga.runs.directory import save_model
 from minga.runs.experiment import Checkpoints, load

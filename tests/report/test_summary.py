@@ -17,7 +17,7 @@ from minga.measure.events import RunFacts
 from minga.report.dataset.sources import find_runs
 from minga.report.summary import Summary, summarise
 from minga.runs.network import Network
-from minga.training.run_log import facts_of
+from minga.training.run_log import run_facts
 
 INTERFACE = {"bytes_sent": 10, "bytes_received": 20, "packets_sent": 1, "packets_received": 2, "payload_sent": 8}
 
@@ -72,7 +72,7 @@ def summary_of(run: Path, network: Network | None = None, strategy: str = "ring"
     (run / "experiment.toml").write_text(experiment.to_toml())
     for path in event_files(run):
         first, *rest = path.read_text().splitlines(keepends=True)
-        facts = facts_of(experiment, None, rank_of(path))
+        facts = run_facts(experiment, None, rank_of(path))
         path.write_text("".join([json.dumps({**json.loads(first), **vars(facts)}) + "\n", *rest]))
     summary = summarise(run)
     assert summary is not None

@@ -1,4 +1,4 @@
-"""Ranks that come together anew, and are interrupted in that."""
+"""Ranks that recover, and are interrupted in that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minga.training.recovery import recover
 from minga.training.train_state import Beginning
 
 
-def test_to_come_together_twice_is_the_same_as_once() -> None:
+def test_to_recover_twice_is_the_same_as_once() -> None:
     """If somebody dies before anybody has trained on: what is owed is still owed."""
     train_state = trained(0)
     train_state.beginning = Beginning(0, train_state.order.copy(), 0, 2)

@@ -21,7 +21,7 @@ def execute(
     experiment: Experiment, *, quiet: bool, resume: Path | None = None, listening: Listening | None = None
 ) -> Summary:
     """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
-    from minga.launch.runner import go_on, run
+    from minga.engines.local import go_on, run
     from minga.report.live import WaitingView, view_for
 
     console = Console(stderr=True)

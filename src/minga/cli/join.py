@@ -47,7 +47,7 @@ def join(
       minga join 10.0.0.1:29600 --token-file token --data /data
     """
     from minga.base.units import parse_duration
-    from minga.launch.joining import Invitation, join_run
+    from minga.engines.joining import Invitation, join_run
     from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
     from minga.report.live import WaitingView, view_for
 
@@ -71,13 +71,13 @@ def join(
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def show_where(run: Path, id: str) -> None:
+    def when_known(run: Path, id: str) -> None:
         if not as_json:
             console.print(f"{id} takes part; its events and logs are in {run}", markup=False)
 
     try:
         with WaitingView(console) if as_json and not console.is_terminal else view_for(console) as view:
-            summary = join_run(invitation, view, told=show_where)
+            summary = join_run(invitation, view, when_known=when_known)
     except KeyboardInterrupt:
         console.print("left the run; the others go on")
         raise

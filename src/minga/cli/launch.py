@@ -30,7 +30,7 @@ def launch(
 
       minga launch --nodes 4 --strategy ring examples/own_loop.py --epochs 3
     """
-    from minga.launch.scripts import run_script
+    from minga.engines.scripts import run_script
 
     experiment = given.experiment(str(script), nodes=given["nodes"] or 2)
     summary = run_script(experiment, script, arguments or [], show=not as_json)

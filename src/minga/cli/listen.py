@@ -58,12 +58,17 @@ class Listen:
 
         token = find_token(None, self.token_file)
 
-        def show(address: str, port: int) -> None:
+        def when_listening(address: str, port: int) -> None:
             new_token = None if token is not None else listening.token
-            _show_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
+            _print_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
 
         listening = Listening.at(
-            self.listen, interface=self.interface, here=here or 1, tls=self.tls, token=token, told=show
+            self.listen,
+            interface=self.interface,
+            here=here or 1,
+            tls=self.tls,
+            token=token,
+            when_listening=when_listening,
         )
         return listening
 
@@ -71,7 +76,7 @@ class Listen:
 ListenOptions = Annotated[Listen, options_of(Listen, panel="Other machines")]
 
 
-def _show_how_to_join(
+def _print_how_to_join(
     address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
 ) -> None:
     """What to do on the other machines, on standard error: standard output is for results."""

@@ -12,9 +12,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+import torch
 from torch import Tensor
 
 from minga.comm.transport import Pending, Sent, Transport
+from minga.errors import PeerLost
 from minga.measure.traffic import Traffic
 
 __all__ = ["TracedTransport"]
@@ -34,19 +36,22 @@ class TracedTransport(Transport):
         """`background`: what is sent here is training, also while the caller has paused counting to test the model."""
         self._inner = inner
         self._traffic = traffic
-        self._waiting = waiting
+        self.waiting = waiting
         self._background = background
         self.rank = inner.rank
         self.size = inner.size
         self.hosts = inner.hosts
+        self.last_sent: dict[int, Message] = {}
+        """By rank, for whom a message was that it did not expect."""
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel():
             self._traffic.count(tensor.nbytes, always=self._background)
-        return _Timed(self._inner.isend(tensor, to, tag), self._waiting)
+        message = self.last_sent[to] = Message(tensor, to, tag, sent=True)
+        return _Timed(self._inner.isend(tensor, to, tag), self, message)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
-        return _Timed(self._inner.ireceive(tensor, source, tag), self._waiting)
+        return _Timed(self._inner.ireceive(tensor, source, tag), self, Message(tensor, source, tag, sent=False))
 
     def now(self) -> float:
         return self._inner.now()
@@ -57,24 +62,31 @@ class TracedTransport(Transport):
     def start(self, function: Callable[[Transport], None]) -> Pending:
         def run(beside: Transport) -> None:
             traced = TracedTransport(beside, self._traffic, background=True)
-            traced.merges = self.merges
+            traced.merges, traced.last_sent = self.merges, self.last_sent
             function(traced)
 
-        return _Timed(self._inner.start(run), self._waiting)
+        return _Timed(self._inner.start(run), self, "for an exchange beside the computing")
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.
         members = self.size if ranks is None else len(ranks)
         sent = 2 * (members - 1) * tensor.nbytes // members
         self._traffic.count(sent, 2 * (members - 1), always=self._background)
-        return _Timed(self._inner.all_reduce(tensor, ranks), self._waiting)
+        return _Timed(
+            self._inner.all_reduce(tensor, ranks), self, f"for an all_reduce of {_size(tensor.numel(), tensor.dtype)}"
+        )
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         others = len(buffers) - 1
         if others and buffers[0].numel():
             self._traffic.count(others * buffers[0].nbytes, others, always=self._background)
-        with self._waiting():
-            self._inner.all_gather(buffers, ranks)
+        with self.waiting():
+            try:
+                self._inner.all_gather(buffers, ranks)
+            except PeerLost as lost:
+                lost.waiting = lost.waiting or f"for an all_gather of {_size(buffers[0].numel(), buffers[0].dtype)}"
+                raise
+        self.count_received()
 
     def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
         sent = self._inner.carry_out(name, vector, ranks)
@@ -82,18 +94,52 @@ class TracedTransport(Transport):
             self._traffic.count(sent.bytes, sent.messages, always=self._background)
         return sent
 
+    def count_received(self) -> None:
+        self._traffic.count_received(always=self._background)
+
     def close(self) -> None:
         self._inner.close()
 
 
+class Message:
+    """What goes from one rank to another, in words if it comes to that."""
+
+    __slots__ = ("_dtype", "_length", "_peer", "_tag", "sent")
+
+    def __init__(self, tensor: Tensor, peer: int | None, tag: int, *, sent: bool) -> None:
+        self._length, self._dtype = tensor.numel(), tensor.dtype  # not the tensor: it would be kept in memory
+        self._peer, self._tag, self.sent = peer, tag, sent
+
+    @property
+    def content(self) -> str:
+        """Such as "10 float32 (tag 3)"."""
+        return f"{_size(self._length, self._dtype)}{f' (tag {self._tag})' if self._tag else ''}"
+
+    def __str__(self) -> str:
+        peer = "any rank" if self._peer is None else f"rank {self._peer}"
+        return f"to {'send' if self.sent else 'receive'} {self.content} {'to' if self.sent else 'from'} {peer}"
+
+
+def _size(length: int, dtype: torch.dtype) -> str:
+    return f"{length:,} {str(dtype).removeprefix('torch.')}"
+
+
 class _Timed(Pending):
-    def __init__(self, inner: Pending, waiting: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, inner: Pending, comm: TracedTransport, what: Message | str) -> None:
         self._inner = inner
-        self._waiting = waiting
+        self._comm = comm
+        self._what = what
 
     def wait(self, patience: float = 1.0) -> int:
-        with self._waiting():
-            return self._inner.wait(patience)
+        with self._comm.waiting():
+            try:
+                source = self._inner.wait(patience)
+            except PeerLost as lost:
+                lost.waiting = lost.waiting or str(self._what)
+                raise
+        if not isinstance(self._what, Message) or not self._what.sent:
+            self._comm.count_received()
+        return source
 
     @property
     def done(self) -> bool:

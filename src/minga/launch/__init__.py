@@ -1,7 +1,7 @@
-"""Launchers: processes on this machine, in a lab, on other machines, under other launchers; scripts and functions.
+"""Processes: on this machine or in a lab, as ranks of a run or with a script; who sees them through to their end.
 
 `minga.launch(function, nodes=2)` is a call of this very module: Python gives a package's folder and a name in it one
-place, so the folder is what is called. The work is done in `launch/functions.py`.
+place, so the folder is what is called. As for all public names, `minga` knows where the function is.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 
 class _Callable(ModuleType):
     def __call__(self, function: Any, **options: Any) -> Any:
-        from minga.launch.functions import launch
-
-        return launch(function, **options)
+        facade: Any = sys.modules["minga"]
+        return facade.__getattr__("launch")(function, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -1,6 +1,6 @@
 """One process that imports torch once and then forks the processes of a run: 4 ranks start as fast as one.
 
-    python -m minga.launch.fork_server       # reads jobs from standard input, tells of their ends on the output
+    python -m minga.launch.fork_server       # reads jobs from standard input, writes of their ends on the output
 
 It has no threads, as forking beside them is not safe, and it is the jobs' guard: when its standard input closes because
 the launcher is gone, however that came about, it ends them all.
@@ -17,10 +17,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from minga.lab.namespaces import die_with_parent, enter
+from minga.launch.processes import Job, JobEnded, JobStarted
 
 __all__ = ["main"]
 
@@ -43,16 +45,16 @@ def main() -> None:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _run(job)
-            names[pid] = job["name"]
-            print(json.dumps({"started": job["name"], "pid": pid}), file=report)
+            names[pid] = job.name
+            print(json.dumps(asdict(JobStarted(job.name, pid))), file=report)
         for pid, status in _ended():
-            print(json.dumps({"ended": names.pop(pid), "code": os.waitstatus_to_exitcode(status)}), file=report)
+            print(json.dumps(asdict(JobEnded(names.pop(pid), os.waitstatus_to_exitcode(status)))), file=report)
         if not names:
             break
     report.close()
 
 
-def _orders() -> Iterator[list[dict[str, Any]]]:
+def _orders() -> Iterator[list[Job]]:
     """Jobs that the launcher asks for, at once and later; an empty list when one may have ended.
 
     Without threads: forking beside them is not safe. When the launcher is gone, so is everybody.
@@ -69,7 +71,7 @@ def _orders() -> Iterator[list[dict[str, Any]]]:
             if not chunk:
                 os.killpg(0, signal.SIGKILL)
             *lines, rest = (rest + chunk).split(b"\n")
-            yield from (json.loads(line) for line in lines)
+            yield from ([Job(**table) for table in json.loads(line)] for line in lines)
         if bell in ready:
             os.read(bell, 1 << 10)
             yield []
@@ -82,18 +84,18 @@ def _ended() -> Iterator[tuple[int, int]]:
             yield ended
 
 
-def _run(job: dict[str, Any]) -> NoReturn:
+def _run(job: Job) -> NoReturn:
     """In the child: become the job. `os._exit`, since this is a copy of the fork server's stack."""
     code = 1
     try:
         if sys.platform == "linux":  # should the fork server itself be killed
             die_with_parent()
-        _redirect(Path(job["log"]), job.get("show", False))
-        if job.get("place"):
-            enter(job["place"])
-        os.environ.update(job.get("environment", {}))
-        module, _, function = job["function"].partition(":")
-        code = getattr(importlib.import_module(module), function)(job["arguments"])
+        _redirect(Path(job.log), job.show)
+        if job.place:
+            enter(job.place)
+        os.environ.update(job.environment)
+        module, _, function = job.function.partition(":")
+        code = getattr(importlib.import_module(module), function)(job.order)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         if leaving.code is not None and not isinstance(leaving.code, int):

@@ -1,4 +1,4 @@
-"""Where a run listens for other machines, and what these are told to do.
+"""Where a run listens for other machines, and what people do there.
 
     listening = Listening.at("10.0.0.1:29600", here=1)
     run(experiment, listening=listening)
@@ -42,8 +42,8 @@ class Listening:
     tls: str | None = None
     """The directory of this node's certificate, for all connections; None: they are not encrypted."""
     token: str = dataclasses.field(default_factory=new_token, repr=False)
-    told: Callable[[str, int], None] = lambda address, port: None
-    """Called when it listens, with where that is."""
+    when_listening: Callable[[str, int], None] = lambda address, port: None
+    """Called with where that is, as soon as it does."""
 
     @classmethod
     def at(
@@ -54,7 +54,7 @@ class Listening:
         here: int = 1,
         tls: str | None = None,
         token: str | None = None,
-        told: Callable[[str, int], None] = lambda address, port: None,
+        when_listening: Callable[[str, int], None] = lambda address, port: None,
     ) -> Listening:
         """As people write it: ADDRESS, ADDRESS:PORT, or :PORT with the name of an interface."""
         address, port = parse_address(where or "")
@@ -74,7 +74,7 @@ class Listening:
             here=here,
             tls=tls,
             token=check_token(token) if token is not None else new_token(),
-            told=told,
+            when_listening=when_listening,
         )
 
 
@@ -141,7 +141,7 @@ def join_command(address: str, port: int, *, tls: bool) -> str:
 
 
 def reach(address: str) -> str:
-    """Where an address can't be reached from, in words; empty if there is nothing to say."""
+    """From where an address can't be reached, as a sentence; empty if there is nothing to say."""
     if not ipaddress.ip_address(address).is_loopback:
         return ""
     others = [str(interface) for interface in interfaces() if not ipaddress.ip_address(interface.address).is_loopback]
@@ -150,7 +150,7 @@ def reach(address: str) -> str:
 
 
 def prepared(experiment: Experiment, listening: Listening) -> Experiment:
-    """The experiment as one whose ranks may be anywhere; `ConfigError` where that can't be."""
+    """The experiment as one whose ranks may be anywhere; `ConfigError` where that is impossible."""
     nodes = experiment.cluster.nodes
     if nodes < 2:
         raise ConfigError(f"--expect {nodes}: a run with other machines has at least 2 nodes")

@@ -1,28 +1,32 @@
 """Where the processes of a run live: on this machine's loopback, or on the hosts of a lab.
 
-with hosting(experiment, run) as where:
-    jobs = [Job(..., place=where.places[0])]
+with placed(experiment, run, elastic=True) as placement:
+    jobs = [Job(..., place=placement.places[0])]
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minga.base.config import build
+from minga.comm.rendezvous import hold_meeting
 from minga.launch.listening import Listening
+from minga.launch.orders import Meeting, MeetingOrder
 from minga.launch.processes import Job
-from minga.launch.rendezvous import hold_meeting
+from minga.membership.coordinator_process import CoordinatorOrder
+from minga.membership.rules import Rules
 from minga.net.greeting import new_token
 from minga.runs.experiment import Experiment
 from minga.runs.network import Network
 
-__all__ = ["COORDINATOR", "Hosting", "coordinator_file", "coordinator_job", "host_ranks", "hosting"]
+__all__ = ["COORDINATOR", "Placement", "coordinator_file", "host_ranks", "keep_meeting", "placed"]
 
 _LOOPBACK = "127.0.0.1"
 _LAB_PORT = 29500
@@ -33,18 +37,18 @@ COORDINATOR = "coordinator"
 
 
 @dataclass(frozen=True)
-class Hosting:
+class Placement:
     """For each process of a run, where it lives."""
 
-    meeting: tuple[str, int] | None
-    """Address and port of the store where ranks meet; None where a coordinator keeps a roster instead."""
+    meeting: Meeting | None
+    """Where ranks meet; None where a coordinator keeps a roster instead."""
     addresses: list[str]
     places: list[dict[str, Any] | None]
     """What a process does to move to its host (None: it stays where it is)."""
     hosts: list[str]
     """For each *rank*, a name of its host or site: ranks with the same name are near to each other."""
     helpers: list[Job]
-    """Processes that the ranks need, and which end with them."""
+    """Processes that the ranks need."""
     token: str | None = None
     """What members show to the coordinator, whose state is in `coordinator_file`."""
 
@@ -58,53 +62,35 @@ def host_ranks(experiment: Experiment) -> list[list[int]]:
 
 
 @contextlib.contextmanager
-def hosting(
+def placed(
     experiment: Experiment, run: Path, *, elastic: bool, listening: Listening | None = None
-) -> Iterator[Hosting]:
+) -> Iterator[Placement]:
     """A place for every process, for as long as the `with` block lasts.
 
     `elastic`: with a coordinator, who keeps a roster of members; otherwise they meet once, at the beginning.
     `listening`: where the coordinator and the data doors of those who train here listen for other machines.
     """
-    token = new_token() if elastic else None
     coordinator_file(run).unlink(missing_ok=True)  # of another session of this run
-    if listening is not None:
-        yield Hosting(
-            meeting=None,
-            addresses=[listening.address] * experiment.hosts,
-            places=[None] * experiment.hosts,
-            hosts=[socket.gethostname()] * experiment.ranks,
-            helpers=[_listening_coordinator(experiment, run, listening)],
-            token=listening.token,
-        )
+    if experiment.in_lab and listening is None:
+        with _in_lab(experiment, run, elastic=elastic) as placement:
+            yield placement
         return
-    if experiment.in_lab:
-        with _lab_hosts(experiment, run, token) as where:
-            yield where
-        return
-    processes = len(host_ranks(experiment))
-    if token is not None:
-        yield Hosting(
-            meeting=None,
-            addresses=[_LOOPBACK] * processes,
-            places=[None] * processes,
-            hosts=["localhost"] * experiment.ranks,
-            helpers=[coordinator_job(experiment, run, token, _LOOPBACK)],
-            token=token,
-        )
-        return
-    with hold_meeting(_LOOPBACK, experiment.cluster.port) as port:
-        yield Hosting(
-            meeting=(_LOOPBACK, port),
-            addresses=[_LOOPBACK] * processes,
-            places=[None] * processes,
-            hosts=["localhost"] * experiment.ranks,
-            helpers=[],
-        )
+    address = _LOOPBACK if listening is None else listening.address
+    host = "localhost" if listening is None else socket.gethostname()
+    with contextlib.ExitStack() as resources:
+        hosts, token, meeting, helpers = [host] * experiment.ranks, None, None, []
+        if elastic or listening is not None:
+            token = new_token() if listening is None else listening.token
+            helpers = [_coordinator(experiment, run, token, address, listening=listening)]
+        else:
+            port = resources.enter_context(hold_meeting(address, experiment.cluster.port))
+            meeting = Meeting(address=address, port=port, hosts=tuple(hosts))
+        processes = experiment.hosts
+        yield Placement(meeting, [address] * processes, [None] * processes, hosts, helpers, token)
 
 
 @contextlib.contextmanager
-def _lab_hosts(experiment: Experiment, run: Path, token: str | None) -> Iterator[Hosting]:
+def _in_lab(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Placement]:
     from minga.lab import Lab  # needs an extra that a run on loopback does without
 
     cluster = experiment.cluster
@@ -116,30 +102,33 @@ def _lab_hosts(experiment: Experiment, run: Path, token: str | None) -> Iterator
         (run / "network.json").write_text(json.dumps(measured.to_dict()), encoding="utf-8")
         host_of = {rank: host for host, ranks in zip(lab.hosts, host_ranks(experiment), strict=True) for rank in ranks}
         sites = bool(cluster.network and cluster.network.sites)
-        yield Hosting(
-            meeting=(lab.switch["address"], _LAB_PORT) if token is None else None,
-            addresses=[place["address"] for place in lab.hosts.values()],
-            places=list(lab.hosts.values()),
-            hosts=[lab.hosts[host_of[rank]]["site"] if sites else host_of[rank] for rank in range(experiment.ranks)],
-            helpers=[
-                # At the switch: neither loopback nor a rank's fate has to do with it.
-                _meeting_job(run, lab.switch)
-                if token is None
-                else coordinator_job(experiment, run, token, lab.switch["address"], lab.switch)
-            ],
-            token=token,
-        )
+        hosts = [lab.hosts[host_of[rank]]["site"] if sites else host_of[rank] for rank in range(experiment.ranks)]
+        # At the switch: neither loopback nor a rank's fate has to do with it.
+        address = lab.switch["address"]
+        token, meeting = None, None
+        if elastic:
+            token = new_token()
+            helper = _coordinator(experiment, run, token, address, lab.switch)
+        else:
+            meeting = Meeting(address=address, port=_LAB_PORT, hosts=tuple(hosts))
+            helper = Job(
+                name="meeting",
+                function="minga.launch.placement:keep_meeting",
+                order=MeetingOrder(address=address, port=_LAB_PORT),
+                log=str(run / "logs" / "meeting.log"),
+                place=lab.switch,
+                helper=True,
+            )
+        addresses = [place["address"] for place in lab.hosts.values()]
+        yield Placement(meeting, addresses, list(lab.hosts.values()), hosts, [helper], token)
 
 
-def _meeting_job(run: Path, place: dict[str, Any]) -> Job:
-    return Job(
-        name="meeting",
-        function="minga.launch.rendezvous:main",
-        arguments={"address": place["address"], "port": _LAB_PORT},
-        log=str(run / "logs" / "meeting.log"),
-        place=place,
-        helper=True,
-    )
+def keep_meeting(arguments: Mapping[str, Any]) -> int:
+    """A process that does nothing but hold a meeting, until it is ended."""
+    order = build(MeetingOrder, arguments)
+    with hold_meeting(order.address, order.port):
+        while True:
+            signal.pause()
 
 
 def coordinator_file(run: Path) -> Path:
@@ -147,45 +136,43 @@ def coordinator_file(run: Path) -> Path:
     return run / "coordinator.json"
 
 
-def _listening_coordinator(experiment: Experiment, run: Path, listening: Listening) -> Job:
-    """It is no helper: it ends when everybody has, and others may go on after those who train here."""
-    job = coordinator_job(experiment, run, listening.token, listening.address)
-    more = {
-        "port": listening.port,
-        "tls": listening.tls,
-        "description": experiment.to_toml(),
-        "own": [*range(listening.here), *range(experiment.cluster.nodes, experiment.ranks)],  # servers are here too
-        "events": str(run / "events"),
-        "abandoned_seconds": _ABANDONED_SECONDS,
-    }
-    return dataclasses.replace(job, arguments={**job.arguments, **more}, helper=False)
-
-
-def coordinator_job(
-    experiment: Experiment, run: Path, token: str, address: str, place: dict[str, Any] | None = None
+def _coordinator(
+    experiment: Experiment,
+    run: Path,
+    token: str,
+    address: str,
+    place: dict[str, Any] | None = None,
+    *,
+    listening: Listening | None = None,
 ) -> Job:
     """Who keeps the roster of a run, outside of all ranks. It may be started again when it has died."""
     cluster = experiment.cluster
-    rules = {
-        "expect": experiment.ranks,
-        "min_nodes": cluster.min_nodes,
-        "min_servers": experiment.chosen_strategy.traits.servers,  # each has a part that nobody else has
-        "heartbeat_seconds": min(1.0, cluster.heartbeat_timeout_seconds / 5),
-        "heartbeat_timeout_seconds": cluster.heartbeat_timeout_seconds,
-        "progress_timeout_seconds": cluster.heartbeat_timeout_seconds,
-    }
+    rules = Rules(
+        expect=experiment.ranks,
+        min_nodes=cluster.min_nodes,
+        min_servers=experiment.chosen_strategy.traits.servers,  # each has a part that nobody else has
+        heartbeat_seconds=min(1.0, cluster.heartbeat_timeout_seconds / 5),
+        heartbeat_timeout_seconds=cluster.heartbeat_timeout_seconds,
+        progress_timeout_seconds=cluster.heartbeat_timeout_seconds,
+    )
+    others: dict[str, Any] = {"port": cluster.port}
+    if listening is not None:
+        others = {
+            "port": listening.port,
+            "tls": listening.tls,
+            "description": experiment.to_toml(),
+            "own": (*range(listening.here), *range(cluster.nodes, experiment.ranks)),  # servers are here too
+            "events": run / "events",
+            "abandoned_seconds": _ABANDONED_SECONDS,
+        }
     return Job(
         name=COORDINATOR,
         function="minga.membership.coordinator_process:main",
-        arguments={
-            "state": str(coordinator_file(run)),
-            "run": run.name,
-            "token": token,
-            "rules": rules,
-            "address": address,
-            "port": cluster.port,
-        },
+        order=CoordinatorOrder(
+            state=coordinator_file(run), run=run.name, token=token, rules=rules, address=address, **others
+        ),
         log=str(run / "logs" / "coordinator.log"),
         place=place,
-        helper=True,
+        # Where others listen too, it ends when everybody has: they may go on after those who train here.
+        helper=listening is None,
     )

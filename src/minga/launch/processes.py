@@ -1,4 +1,12 @@
-"""The processes of one run, as the launcher sees them: start them, hear of their ends, end them all."""
+"""The processes of one run, as the launcher sees them: start them, hear of their ends, end them all.
+
+    with processes([Job(name="rank 0", function="minga.launch.rank:main", order=order, log="0.log")], log) as started:
+        while started.running:
+            for ended in started.wait(0.1): ...
+
+The fork server starts them; between it and the launcher go lines of JSON: lists of jobs there, `JobStarted` and `JobEnded`
+back.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +23,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minga.base.config import Config
 from minga.errors import RunError
 
-__all__ = ["Job", "Processes", "processes"]
+__all__ = ["Job", "JobEnded", "JobStarted", "Processes", "processes"]
 
 _GRACE_SECONDS = 0.5
 # Each step takes and gives back the same memory. By default glibc returns large pieces to the kernel, which clears
@@ -31,11 +40,12 @@ _KEEP_MEMORY = {
 
 @dataclass(frozen=True)
 class Job:
-    """One process: `function` is `module:name`, called with `arguments`; its result is the exit code."""
+    """One process: `function` is `module:name`, called with the order's fields; its result is the exit code."""
 
     name: str
     function: str
-    arguments: Mapping[str, Any]
+    order: Config | Mapping[str, Any]
+    """What it is to do. It travels as JSON: the function builds it again, which checks it."""
     log: str
     show: bool = False
     """Whether its output goes to the launcher's own output instead of the log."""
@@ -44,6 +54,23 @@ class Job:
     """The host of a lab that it moves to; see `lab.namespaces.enter`."""
     helper: bool = False
     """Whether others need it, so that nobody waits for its end; it is ended with them."""
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """A job runs."""
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job has ended."""
+
+    name: str
+    code: int
+    """Minus the signal's number, if one ended it."""
 
 
 class Processes:
@@ -78,26 +105,27 @@ class Processes:
         for job in jobs:
             self.pids.pop(job.name, None)
         assert self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # told by wait(), with the log
-            self._guard.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # wait() raises then, with the log
+            self._guard.stdin.write(json.dumps([asdict(job) for job in jobs], default=str).encode() + b"\n")
             self._guard.stdin.flush()
 
-    def wait(self, seconds: float) -> list[tuple[str, int]]:
-        """Name and exit code (minus the signal's number, if one ended it) of jobs that end within `seconds`."""
-        ended = []
+    def wait(self, seconds: float) -> list[JobEnded]:
+        """The jobs that end within `seconds`."""
+        ended: list[JobEnded] = []
         if self._selector.select(seconds):
             assert self._guard.stdout is not None
             chunk = self._guard.stdout.read() or b""
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
                 message = json.loads(line)
-                if "started" in message:
-                    self.pids[message["started"]] = message["pid"]
+                if "pid" in message:
+                    started = JobStarted(**message)
+                    self.pids[started.name] = started.pid
                 else:
-                    ended.append((message["ended"], message["code"]))
-            self._awaited -= {name for name, _ in ended}
+                    ended.append(JobEnded(**message))
+            self._awaited -= {each.name for each in ended}
             if not chunk and self._awaited:
-                raise RunError("the process that guards the ranks ended by itself; its last words are in the log")
+                raise RunError("the process that guards the ranks ended by itself; the end of its log says why")
         return ended
 
     def close(self) -> None:

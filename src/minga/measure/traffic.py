@@ -15,6 +15,8 @@ class Traffic:
 
     bytes: int = 0
     messages: int = 0
+    received: int = 0
+    """Messages that have come, and collectives of the backend's own that are done."""
 
     _counting: bool = True
 
@@ -23,8 +25,12 @@ class Traffic:
             self.bytes += nbytes
             self.messages += messages
 
+    def count_received(self, *, always: bool = False) -> None:
+        if self._counting or always:
+            self.received += 1
+
     def reset(self) -> None:
-        self.bytes = self.messages = 0
+        self.bytes = self.messages = self.received = 0
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

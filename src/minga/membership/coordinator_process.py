@@ -1,7 +1,7 @@
 """Who runs a coordinator: a process of its own, or a thread of a program.
 
-Job(name="coordinator", function="minga.membership.coordinator_process:main", helper=True, arguments={
-    "state": "runs/r/coordinator.json", "run": "r", "token": token, "rules": {"expect": 4, "min_nodes": 2}})
+order = CoordinatorOrder(state="runs/r/coordinator.json", run="r", token=token, rules=Rules(expect=4, min_nodes=2))
+Job(name="coordinator", function="minga.membership.coordinator_process:main", helper=True, order=order, log=...)
 address, port = wait_for_address(Path("runs/r/coordinator.json"), timeout_seconds=10)
 """
 
@@ -15,18 +15,47 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minga.base.config import build
+from minga.base.config import Config, build
 from minga.membership.coordinator import Coordinator, Guests, ListenAddress
 from minga.membership.rules import Rules
 from minga.net.tls import load_tls
 
-__all__ = ["ABANDONED", "coordinating", "main"]
+__all__ = ["ABANDONED", "CoordinatorOrder", "coordinating", "main"]
 
 ABANDONED = 75
 """The exit code of a coordinator that everybody has left before the run's end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorOrder(Config):
+    """To a process that is a run's coordinator."""
+
+    kind = "coordinator's order"
+
+    state: Path
+    """The file that it goes on from when it is started again."""
+    run: str
+    token: str | None = field(default=None, repr=False)
+    """None: the one in the state file."""
+    rules: Rules = field(default_factory=Rules)
+    facts: dict[str, str] | None = None
+    """What all members must have in common; None: what the first one has."""
+    address: str = "127.0.0.1"
+    port: int = 0
+    tls: str | None = None
+    """The directory of this node's certificate."""
+    description: str | None = None
+    """The experiment for those who ask (TOML); None: nobody else is wanted."""
+    own: tuple[int, ...] = (0,)
+    """Numbers of nodes that are not for others."""
+    events: Path | None = None
+    """The folder for what nodes elsewhere hand over at their end."""
+    abandoned_seconds: float = float("inf")
+    """How long to wait when everybody is gone."""
 
 
 @contextlib.contextmanager
@@ -55,28 +84,23 @@ def coordinating(coordinator: Coordinator) -> Iterator[tuple[str, int]]:
 
 
 def main(arguments: Mapping[str, Any]) -> int:
-    """A process that is the coordinator until the run is over or it is ended; the exit code.
-
-    `arguments`: state (file), run, token, rules, facts, address, port, tls (directory of a node), description (TOML),
-    own, events (folder), abandoned_seconds; all but the first two have defaults.
-    """
+    """A process that is the coordinator until the run is over or it is ended; the exit code. See `CoordinatorOrder`."""
+    order = build(CoordinatorOrder, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    tls = load_tls(arguments["tls"]) if arguments.get("tls") else None
     guests = None
-    if arguments.get("description") is not None:
-        events = Path(arguments["events"]) if arguments.get("events") else None
-        guests = Guests(description=arguments["description"], own=arguments.get("own", (0,)), events=events)
+    if order.description is not None:
+        guests = Guests(description=order.description, own=order.own, events=order.events)
     coordinator = Coordinator(
-        Path(arguments["state"]),
-        run=arguments["run"],
-        token=arguments.get("token"),
-        rules=build(Rules, arguments.get("rules", {})),
-        facts=arguments.get("facts"),
+        order.state,
+        run=order.run,
+        token=order.token,
+        rules=order.rules,
+        facts=order.facts,
         listen_address=ListenAddress(
-            address=arguments.get("address", "127.0.0.1"), port=arguments.get("port", 0), tls=tls
+            address=order.address, port=order.port, tls=load_tls(order.tls) if order.tls else None
         ),
         guests=guests,
-        abandoned_seconds=arguments.get("abandoned_seconds", float("inf")),
+        abandoned_seconds=order.abandoned_seconds,
     )
     signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())
     asyncio.run(coordinator.serve())

@@ -374,6 +374,10 @@ class Roster:
                 stalled.add(id)
         if not formed:  # a connection that is refused when re-forming will be refused again: that is soon clear
             stalled |= {id for id, _, _ in suspicions.broken(now) if id in here and not here[id].formed}
+        if formed and (circle := suspicions.circle(now - rules.suspicion_seconds, stalled, list(self.members))):
+            # Where a link between them is cut, connecting shows it; where their program is wrong, they find that out.
+            self._interrupt(circle)
+            return
         for id, why in suspicions.verdict(now - rules.suspicion_seconds, stalled, list(self.members)):
             entry = self.members[id]
             if self._can_do_without([entry]):

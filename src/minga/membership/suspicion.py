@@ -79,6 +79,17 @@ class Suspicions:
             out.append((id, f"{id} makes no progress, and {by} waits for it ({self._accusers[id][by]})"))
         return out
 
+    def circle(self, until: float, stalled: AbstractSet[str], ranks: Sequence[str]) -> str:
+        """Who waits for whom, where everybody who is waited for waits too, so that nobody hangs; empty otherwise."""
+        # Who was suspected first may have said a moment later whom it waits for itself.
+        waiting = [
+            (by, id) for id, accusers in self._accusers.items() if id in stalled for by in accusers if by in ranks
+        ]
+        ripe = any(self._since[id] <= until for _, id in waiting)
+        if not ripe or {id for _, id in waiting} - {by for by, _ in waiting}:
+            return ""
+        return "; ".join(f"{by} waits for {id} ({self._accusers[id][by]})" for by, id in sorted(waiting))
+
 
 def blamed(accusers: Mapping[str, AbstractSet[str]], stalled: AbstractSet[str], ranks: Sequence[str]) -> list[str]:
     """Ids of those to go. `accusers` of each suspect; `stalled`: who makes no progress; `ranks`: ids in their order.

@@ -28,7 +28,7 @@ from minga.base.spec import describe
 from minga.codecs import BFloat16, Codec, Half, Int8, Plain, PowerSGD, RandomK, Sign, Stream, TopK
 from minga.comm.threads import ThreadWorld
 from minga.data.batches import length
-from minga.launch.runner import run
+from minga.engines.local import run
 from minga.measure.event_reader import event_files, read_events
 from minga.measure.events import Stepped
 from minga.runs.experiment import Cluster, Experiment, Measuring, Training

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from minga.engines.local import run
 from minga.errors import MingaError, RunStopped
-from minga.launch.runner import run
 from minga.model.weights import weights_file
 from minga.report.live import View
 from minga.study.cells import weights_name

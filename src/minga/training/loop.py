@@ -13,7 +13,7 @@ from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import active, averaged_replicas, serve, trainers
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
-from minga.training.run_log import RunLog, facts_of, metering_of
+from minga.training.run_log import RunLog, metering_of, run_facts
 from minga.training.train_state import TrainState
 from minga.training.whole_batch import WholeBatch
 
@@ -23,7 +23,7 @@ __all__ = ["run_log_of", "train"]
 def run_log_of(experiment: Experiment, state: TrainState, comm: Transport, recorder: Recorder) -> RunLog:
     """The account of a rank's training."""
     limit, rank = experiment.training.non_finite_steps_in_a_row, state.replica.rank
-    metering, facts = metering_of(experiment, rank), facts_of(experiment, state.workload, rank)
+    metering, facts = metering_of(experiment, rank), run_facts(experiment, state.workload, rank)
     return RunLog(state.replica, comm, recorder, metering, facts, non_finite_steps=limit)
 
 

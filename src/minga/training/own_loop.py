@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import socket
 import sys
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,22 +26,23 @@ from torch.utils.data import DataLoader
 
 from minga.base.spec import describe
 from minga.comm import all_reduce_sum
-from minga.comm.traced import TracedTransport
+from minga.comm.rendezvous import hold_meeting, join_group
+from minga.comm.threads import ThreadWorld
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
-from minga.launch.environment import connect, surroundings
 from minga.measure.events import RunFacts
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
 from minga.model.buffers import agree_on_buffers, take_buffers
 from minga.model.keras_parts import register_variables
 from minga.model.replica import Replica
+from minga.net.interfaces import own_address_towards
 from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
 from minga.strategies.capabilities import check_nodes, serve, trainers
-from minga.training.run_log import RunLog, facts_of, metering_of
+from minga.training.run_log import RunLog, metering_of, run_facts, traced
 from minga.training.shared_loader import SharedLoader
 
 __all__ = ["OwnLoop", "join"]
@@ -49,28 +54,79 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     What the launcher says of the strategy goes before what the script says.
     """
     resources = contextlib.ExitStack()
-    around = surroundings()
-    transport = connect(around, resources)
-    chosen = (around.strategy if around is not None else None) or strategy
-    if chosen is None:
-        chosen = Single() if transport.size == 1 else AllReduce()
-    made = Strategy.from_value(chosen)
-    if around is None:
-        made = Single()  # a script that is tried out alone has nobody to talk to
-    elif made.traits.servers and around.run is not None and around.strategy is None:
+    around = Surroundings.from_environment()
+    made = Strategy.from_value((around and around.strategy) or strategy or AllReduce())
+    if around is None:  # a script that is tried out alone has nobody to talk to
+        return OwnLoop(Single(), ThreadWorld(1).transport(0), Recorder(None), seed, resources)
+    servers = made.traits.servers
+    if servers and around.run is not None and around.strategy is None:
         raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
-    elif transport.size <= made.traits.servers:
-        raise ConfigError(
-            f"{transport.size} ranks are too few for {describe(made)}: {made.traits.servers} of them serve"
-        )
-    check_nodes(made, transport.size - made.traits.servers)
-    run = around.run if around is not None else None
-    recorder = Recorder(event_file(run, transport.rank) if run is not None else None)
-    metering = facts = None
-    if run is not None:
-        experiment = load(run / "experiment.toml")
-        metering, facts = metering_of(experiment, transport.rank), facts_of(experiment, None, transport.rank, made)
+    if around.size <= servers:
+        raise ConfigError(f"{around.size} ranks are too few for {describe(made)}: {servers} of them serve")
+    check_nodes(made, around.size - servers)
+    transport = around.connect(resources)
+    if around.run is None:
+        return OwnLoop(made, transport, Recorder(None), seed, resources)
+    recorder = Recorder(event_file(around.run, transport.rank))
+    experiment = load(around.run / "experiment.toml")
+    metering, facts = metering_of(experiment, transport.rank), run_facts(experiment, None, transport.rank, made)
     return OwnLoop(made, transport, recorder, seed, resources, metering, facts)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What `minga launch` or torchrun says in the environment: who this is, where the others are found."""
+
+    rank: int
+    size: int
+    address: str
+    port: int
+    held: bool
+    """Whether the launcher holds the meeting; otherwise rank 0 does."""
+    run: Path | None
+    """The run's directory, where there is one."""
+    strategy: str | None
+    timeout_seconds: float
+
+    @classmethod
+    def from_environment(cls) -> Self | None:
+        """None where nothing is set: a script that was started by itself."""
+        environment = os.environ
+        if "RANK" not in environment or "WORLD_SIZE" not in environment:
+            return None
+        try:
+            return cls(
+                rank=int(environment["RANK"]),
+                size=int(environment["WORLD_SIZE"]),
+                address=environment.get("MASTER_ADDR", "127.0.0.1"),
+                port=int(environment["MASTER_PORT"]),
+                held="MINGA_RUN" in environment or environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+                run=Path(environment["MINGA_RUN"]) if "MINGA_RUN" in environment else None,
+                strategy=environment.get("MINGA_STRATEGY"),
+                timeout_seconds=float(environment.get("MINGA_TIMEOUT_SECONDS", "120")),
+            )
+        except (KeyError, ValueError) as error:
+            raise ConfigError(
+                f"RANK and WORLD_SIZE are set, but {error} is missing or malformed; "
+                "start the script with 'minga launch' or torchrun, or set MASTER_ADDR and MASTER_PORT too"
+            ) from None
+
+    def connect(self, resources: contextlib.ExitStack) -> Transport:
+        """The transport to the other ranks."""
+        address = socket.gethostbyname(self.address)
+        if not self.held and self.rank == 0:
+            resources.enter_context(hold_meeting(address, self.port))
+        return join_group(
+            address,
+            self.port,
+            self.run.name if self.run is not None else os.environ.get("TORCHELASTIC_RUN_ID", "minga"),
+            rank=self.rank,
+            size=self.size,
+            address=own_address_towards(address, self.port),
+            timeout_seconds=self.timeout_seconds,
+            # All hosts of a lab have this machine's name, so the launcher gives them others.
+            hosts=os.environ.get("MINGA_HOST") or socket.gethostname(),
+        )
 
 
 class OwnLoop:
@@ -87,14 +143,12 @@ class OwnLoop:
         facts: RunFacts | None = None,
     ) -> None:
         self.strategy = strategy
-        self._transport = transport
         self._recorder = recorder
         self._seed = seed
         self._resources = resources
         self._metering = metering
         self._facts = facts
-        spans = recorder.spans
-        self._comm = TracedTransport(transport, recorder.traffic, waiting=lambda: spans.span("wait"))
+        self._comm = traced(transport, recorder)
         self._replica: Replica | None = None
         self._loader: SharedLoader | None = None
         self._run_log: RunLog | None = None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from minga.base.spec import describe
+from minga.comm.traced import TracedTransport
 from minga.comm.transport import Transport
 from minga.measure.events import (
     Evaluated,
@@ -36,7 +37,7 @@ from minga.runs.experiment import Experiment
 from minga.runs.workload import Workload
 from minga.strategies import Strategy
 
-__all__ = ["RunLog", "facts_of", "metering_of"]
+__all__ = ["RunLog", "metering_of", "run_facts", "traced"]
 
 
 def metering_of(experiment: Experiment, rank: int) -> Metering:
@@ -52,7 +53,12 @@ def metering_of(experiment: Experiment, rank: int) -> Metering:
     )
 
 
-def facts_of(
+def traced(transport: Transport, recorder: Recorder) -> TracedTransport:
+    """A rank's transport for training: what is sent, and how long is waited, is counted by its recorder."""
+    return TracedTransport(transport, recorder.traffic, waiting=lambda: recorder.spans.span("wait"))
+
+
+def run_facts(
     experiment: Experiment, workload: Workload | None, rank: int, strategy: Strategy | None = None
 ) -> RunFacts:
     """What readers of a rank's events need to know; a user's own loop has no workload, and may choose the strategy."""

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file
 
 from minga import Cluster, Experiment, Training
+from minga.engines.local import go_on, run
 from minga.errors import ConfigError, RankFailed, RunError, RunStopped
-from minga.launch.runner import go_on, run
 from minga.measure.event_reader import read_events
 from minga.measure.events import Started, Stepped, Stopped
 from minga.report.live import View

@@ -11,15 +11,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from minga import Experiment, Training
-from minga.membership.session import facts_of
 from minga.runs.workload import Workload
 from minga.testing.problems import blobs
+from minga.training.elastic import common_facts
 from minga.training.train_state import build_train_state
 
 
 def facts(workload: Workload, reference: str = "blobs", **training: int) -> dict[str, str]:
     experiment = Experiment(workload=reference, strategy="ring", training=Training(**training))  # type: ignore[arg-type]
-    return facts_of(experiment, build_train_state(experiment, workload, 0))
+    return common_facts(experiment, build_train_state(experiment, workload, 0))
 
 
 def other_data(workload: Workload) -> Workload:

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.base.config import build
+from minga.engines.local import check
 from minga.errors import ConfigError, MingaError, RunStopped
-from minga.launch.local import see_through, stop_when_asked
+from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.processes import Job, processes
-from minga.launch.runner import check
+from minga.launch.signals import stop_when_asked
+from minga.launch.supervisor import Supervisor
 from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
 from minga.measure.power import machine_power
@@ -66,12 +68,12 @@ class Invitation:
 
 
 def join_run(
-    invitation: Invitation, view: View | None = None, *, told: Callable[[Path, str], None] = lambda run, id: None
+    invitation: Invitation, view: View | None = None, *, when_known: Callable[[Path, str], None] = lambda run, id: None
 ) -> Summary | None:
     """Train until the run is over; what this node has seen of it, None if it never came to train.
 
-    `told` gets the directory and the node's id before it begins. SIGTERM and Ctrl-C have the node leave: the others go
-    on, and here `RunStopped` or `KeyboardInterrupt` follows.
+    `when_known` is called with the directory and the node's id before it begins. SIGTERM and Ctrl-C have the node
+    leave: the others go on, and here `RunStopped` or `KeyboardInterrupt` follows.
     """
     view = view or View()
     tls = load_tls(invitation.tls) if invitation.tls is not None else None
@@ -88,24 +90,26 @@ def join_run(
     check(experiment)
     run = make_run_directory(experiment)
     id = invitation.name or f"node-{description.number}"
-    told(run, id)
+    when_known(run, id)
     job = Job(
         name=f"rank {description.number}",
         function="minga.launch.rank:main",
-        arguments={
-            "run": str(run),
-            "ranks": [description.number],
-            "address": own,
-            "hosts": [os.environ.get("MINGA_HOST") or socket.gethostname()],
-            "token": invitation.token,
-            "coordinator": [invitation.address, invitation.port],
-            "id": id,
-            "name": description.run,
-            "interface": invitation.interface,
-            "tls": invitation.tls,
-            "listening": True,
-            "joined": True,
-        },
+        order=RankOrder(
+            run=run,
+            ranks=(description.number,),
+            address=own,
+            roster=MemberOrder(
+                run=description.run,
+                token=invitation.token,
+                start="joined",
+                coordinator=(invitation.address, invitation.port),
+                id=id,
+                hosts=(os.environ.get("MINGA_HOST") or socket.gethostname(),),
+                listening=True,
+                interface=invitation.interface,
+                tls=invitation.tls,
+            ),
+        ),
         log=str(log_file(run, description.number)),
     )
     view.begin(run, f"{experiment.workload}, {id} of {description.run}")
@@ -122,7 +126,7 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
     with stop_when_asked(signal.SIGTERM, signal.SIGINT) as asked:
         try:
             with processes([job], run / "logs" / "fork-server.log") as started:
-                see_through(started, run, tick, asked)
+                Supervisor(started, run, [job], stopping=asked).supervise(tick)
         except RunStopped as stopped:
             if asked() == signal.SIGINT:
                 raise KeyboardInterrupt from None

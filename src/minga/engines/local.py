@@ -32,7 +32,7 @@ def run(experiment: Experiment, view: View | None = None, *, listening: Listenin
     """Train as the experiment says; what came out. The run's directory has everything else.
 
     `view`: what is seen meanwhile; None: nothing, or in a notebook a cell that changes (`View()`: nothing at all).
-    `listening`: with nodes of other machines, which join (`minga join`, `launch.joining.join_run`).
+    `listening`: with nodes of other machines, which join (`minga join`, `engines.joining.join_run`).
     """
     if view is None and in_notebook():
         with live_view() as shown:

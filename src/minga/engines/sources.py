@@ -59,7 +59,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
             *(f"\n\n{definition}" for definition in parts.definitions),
             "",
             'if __name__ == "__main__":',
-            "    from minga.launch.functions import call",
+            "    from minga.engines.functions import call",
             "",
             f"    call({function.__name__}, {dict(arguments)!r})",
             "",
@@ -73,7 +73,7 @@ def check_plain(what: str, value: Any) -> None:
         raise UsageError(f"{what} can't be sent to other processes: {_short(value)}; {_ADVICE}")
 
 
-def _in_words(value: Any) -> tuple[str, str] | None:
+def _expression_of(value: Any) -> tuple[str, str] | None:
     """A module and an expression, for values that notebooks often have at their top and `repr` can't write."""
     if isinstance(value, Path):
         return "pathlib", f"pathlib.Path({str(value)!r})"
@@ -105,9 +105,9 @@ class _Parts:
             self._import(f"import {thing.__name__}" + (f" as {name}" if name != thing.__name__ else ""))
         elif _is_plain(thing):
             self.values.append(f"{name} = {thing!r}")
-        elif (words := _in_words(thing)) is not None:
-            self._import(f"import {words[0]}")
-            self.values.append(f"{name} = {words[1]}")
+        elif (expression := _expression_of(thing)) is not None:
+            self._import(f"import {expression[0]}")
+            self.values.append(f"{name} = {expression[1]}")
         elif module == "__main__" and own == "<lambda>":
             raise UsageError(
                 f"the function uses {name!r}, a lambda, which has no source of its own; define it with 'def'"

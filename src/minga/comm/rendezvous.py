@@ -1,4 +1,7 @@
-"""Where ranks meet: a small key-value store outside of all ranks, held by the launcher or by a process of its own.
+"""Where the ranks of a fixed group find each other: a small key-value store outside of all of them.
+
+    with hold_meeting() as port:                # the launcher, or a process of its own
+        comm = join_group("127.0.0.1", port, "run-7", rank=0, size=4, address="127.0.0.1", timeout_seconds=120)
 
 torch's `TCPStore` would listen on all interfaces; it is given a socket that listens on one address only.
 """
@@ -6,17 +9,17 @@ torch's `TCPStore` would listen on all interfaces; it is given a socket that lis
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
+from minga.comm.torch_dist import TorchTransport
 from minga.errors import PortBusy
 
-__all__ = ["hold_meeting", "join_meeting", "main"]
+__all__ = ["hold_meeting", "join_group", "join_meeting"]
 
 
 @contextlib.contextmanager
@@ -48,13 +51,6 @@ def hold_meeting(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
         del store
 
 
-def main(arguments: Mapping[str, Any]) -> int:
-    """A process that does nothing but hold a meeting, until it is ended."""
-    with hold_meeting(arguments["address"], arguments["port"]):
-        while True:
-            signal.pause()
-
-
 def join_meeting(address: str, port: int, name: str, timeout_seconds: float) -> Any:
     """A rank's way to the store; `name` keeps two runs apart that should ever come to the same one."""
     timeout = timedelta(seconds=timeout_seconds)
@@ -62,3 +58,27 @@ def join_meeting(address: str, port: int, name: str, timeout_seconds: float) -> 
         address, port, is_master=False, wait_for_workers=False, timeout=timeout
     )
     return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+
+
+def join_group(
+    meeting_address: str,
+    meeting_port: int,
+    name: str,
+    *,
+    rank: int,
+    size: int,
+    address: str,
+    timeout_seconds: float,
+    hosts: Sequence[str] | str,
+) -> TorchTransport:
+    """Meet the others and connect with them, listening at `address`.
+
+    `hosts`: of all ranks, or this rank's own where nobody knows those of the others before.
+    """
+    store = join_meeting(meeting_address, meeting_port, name, timeout_seconds)
+    if isinstance(hosts, str):
+        store.set(f"host/{rank}", hosts)
+        hosts = [store.get(f"host/{other}").decode() for other in range(size)]
+    return TorchTransport(
+        store, rank=rank, size=size, address=address, timeout_seconds=timeout_seconds, hosts=list(hosts)
+    )

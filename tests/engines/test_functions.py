@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import minga
+from minga.engines.functions import call
+from minga.engines.sources import script_of
 from minga.errors import MingaError, RankFailed
-from minga.launch.functions import call
-from minga.launch.sources import script_of
 from minga.report.live import View
 from minga.report.notebook_view import NotebookView, in_notebook
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from minga import Cluster, Experiment, Training, run
+from minga.engines.joining import join_run
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
-from minga.launch.joining import join_run
 from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
 from minga.runs.directory import save_model
 from minga.runs.workload import load_workload
@@ -197,7 +197,7 @@ def _coordinator(run_directory: Path) -> psutil.Process:
 
 
 def test_nobody_is_there(tmp_path: Path) -> None:
-    from minga.launch.joining import Invitation
+    from minga.engines.joining import Invitation
 
     invitation = Invitation(address="127.0.0.1", port=1, token="0" * 64, runs=str(tmp_path), wait_seconds=0.3)
     began = time.monotonic()

@@ -8,7 +8,7 @@
     done = minga.launch(train, nodes=2, strategy="ring", arguments={"epochs": 3})
     done.results[0], done.summary
 
-The function travels as source (`launch/sources.py` says why), its results come back as JSON.
+The function travels as source (`engines/sources.py` says why), its results come back as JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from minga.base.spec import describe
-from minga.errors import ConfigError, UsageError
-from minga.launch.scripts import launch_script
-from minga.launch.sources import script_of
+from minga.engines.sources import script_of
+from minga.errors import UsageError
+from minga.launch.scripts import check_script, launch_script
 from minga.report.live import View
 from minga.report.notebook_view import live_view
 from minga.report.summary import Summary, summarise
@@ -70,25 +70,24 @@ def launch(
         cluster=Cluster(nodes=nodes),
         runs=str(runs),
     )
-    if experiment.chosen_strategy.traits.servers_beside_workers:
-        raise ConfigError("a function is a process for each rank: use placement=own for its servers")
+    check_script(experiment, "function")
     run = make_run_directory(experiment)
     script = run / f"{function.__name__}.py"
     script.write_text(text, encoding="utf-8")
     (run / _RESULTS).mkdir()
-    words = _Words(log_file(run, 0))
+    output = _Output(log_file(run, 0))
     with alone_in(run), view if view is not None else live_view() as shown:
         shown.begin(run, f"{function.__name__}, {nodes} nodes, {describe(experiment.chosen_strategy)}")
 
         def tick() -> None:
             shown.tick()
-            words.pass_on()
+            output.pass_on()
 
         try:
             launch_script(experiment, run, script, tick=tick)
         finally:
             tick()
-            words.pass_on_rest()
+            output.pass_on_rest()
     results = [_result(run, rank) for rank in range(experiment.ranks)]
     return Launched(results, run, summarise(run))
 
@@ -111,7 +110,7 @@ def _as_number(value: Any) -> Any:
     """A single number of numpy's or torch's, as means and losses are."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"a {type(value).__name__} is no number, string, list or dict")
+    raise TypeError(f"a {type(value).__name__} is not a number, string, list or dict")
 
 
 def _result(run: Path, rank: int) -> Any:
@@ -119,7 +118,7 @@ def _result(run: Path, rank: int) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-class _Words:
+class _Output:
     """What a rank prints, passed on to where this process prints: in a notebook, that is no file descriptor."""
 
     def __init__(self, log: Path) -> None:
@@ -143,7 +142,7 @@ class _Words:
         if self._rest:
             self._print(self._rest + b"\n")
 
-    def _print(self, words: bytes) -> None:
-        if words:
-            sys.stdout.write(words.decode(errors="replace"))
+    def _print(self, text: bytes) -> None:
+        if text:
+            sys.stdout.write(text.decode(errors="replace"))
             sys.stdout.flush()

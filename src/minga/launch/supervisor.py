@@ -1,0 +1,191 @@
+"""Sees a run's processes through to their end: `policy` says what is done when one ends, this does it.
+
+with processes(jobs, log) as started:
+    Supervisor(started, run, jobs).supervise(tick)      # returns when all are done, or raises why not
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from minga.base.rate_limit import RateLimit
+from minga.launch.causes import cause, rank_of, stopped, too_few
+from minga.launch.orders import RankOrder
+from minga.launch.placement import coordinator_file
+from minga.launch.policy import Action, How, Phase, Who, action, how_of
+from minga.launch.processes import Job, JobEnded, Processes
+from minga.membership.state_file import load as load_state
+
+__all__ = ["Supervisor"]
+
+_TICK_SECONDS = 0.1
+# After a failure, the other ranks get this long to say why they failed: the cause may be among them.
+_AFTER_FAILURE_SECONDS = 1.0
+# How long ranks that were asked to stop have for their last checkpoint.
+_STOP_SECONDS = 60.0
+# When all members have finished, a process that is still there was none of them any more.
+_LEFT_OVER_SECONDS = 5.0
+# A process that dies more often than this in an hour has another problem.
+_MOST_RESTARTS, _RESTART_SECONDS = 20, 3600.0
+# Before the run has begun: one that dies each time, for lack of memory for instance, would never let it.
+_MOST_EARLY_RESTARTS = 3
+_LOOK_SECONDS = 0.5
+
+
+class Supervisor:
+    """Of the processes of one run."""
+
+    def __init__(
+        self,
+        started: Processes,
+        run: Path,
+        jobs: Iterable[Job],
+        *,
+        roles: Mapping[str, Who] | None = None,
+        workers: Collection[str] = (),
+        fewest: int = 0,
+        stopped_seconds: float = 5.0,
+        stopping: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`roles`: what each job is to the run, by names (default: a helper, or a rank of a group that stays as it is).
+
+        `workers`: names of those that train; with less than `fewest` of them nobody goes on. `stopped_seconds`: how
+        long a server may be stopped by a signal. `stopping`: whether the run was asked to stop.
+        """
+        self._started = started
+        self._run = run
+        self._jobs = {job.name: job for job in jobs}
+        self._roles = {name: Who.HELPER if job.helper else Who.RANK for name, job in self._jobs.items()} | dict(
+            roles or {}
+        )
+        self._forms = bool({Who.COORDINATOR, Who.HOST} & set(self._roles.values()))
+        self._workers = frozenset(workers)
+        self._fewest = fewest
+        self._stopped_seconds = stopped_seconds
+        self._asked = stopping
+        self._failed: dict[str, int] = {}
+        self._lost: dict[str, int] = {}
+        self._done = self._stopped = self._all_finished = False
+        self._deadline = float("inf")
+        self._notified: set[str] = set()
+        self._restarts: dict[str, RateLimit] = {}
+        self._early_restarts: Counter[str] = Counter()
+        self._looked = 0.0
+        self._stopped_since: dict[str, float] = {}
+
+    def supervise(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Wait until all processes have ended well; raises if the run has not. `tick`: called a few times a second."""
+        while self._started.running and time.monotonic() < self._deadline:
+            for ended in self._started.wait(_TICK_SECONDS):
+                self._react(ended)
+            if self._asked():
+                self._pass_on_stop()
+            if (self._stopped or self._asked()) and not any(rank_of(name) >= 0 for name in self._started.names):
+                break  # a coordinator for others has nothing to wait for
+            self._kill_stopped_servers()
+            if self._all_finished and self._done:
+                # Whoever is stopped or cut off is not in the run any more, and may never come back to hear of it.
+                substitutes = all(self._roles[name] is Who.SUBSTITUTE for name in self._started.names)
+                self._end_within(0.0 if substitutes else _LEFT_OVER_SECONDS)
+            tick()
+        if self._asked() or (self._stopped and not self._failed):
+            raise stopped(self._run)
+        if self._failed:
+            raise cause(self._failed, self._run)
+        if self._lost and not self._done:
+            raise too_few(self._left, self._run) if 0 < self._left < self._fewest else cause(self._lost, self._run)
+
+    @property
+    def _phase(self) -> Phase:
+        if self._asked():
+            return Phase.STOPPING
+        if self._done:
+            return Phase.DONE
+        state = load_state(coordinator_file(self._run)) if self._forms else None
+        if self._forms and (state is None or state.roster.generation is None):
+            return Phase.FORMING
+        return Phase.RUNNING
+
+    def _react(self, ended: JobEnded) -> None:
+        who, how, phase = self._roles[ended.name], how_of(ended.code), self._phase
+        todo = action(who, how, phase)
+        if todo in (Action.RESTART, Action.RESTART_OR_GO_ON):
+            if self._restart(ended.name, phase):
+                return
+            todo = Action.FAIL if todo is Action.RESTART else Action.GO_ON
+        if who in (Who.COORDINATOR, Who.HOST) and how is How.DONE:
+            self._all_finished = True
+        if todo is Action.FINISH:
+            self._done = True
+        elif todo is Action.STOP:
+            self._stopped = True
+        elif todo is Action.FAIL:
+            self._failed[ended.name] = ended.code
+            self._end_within(_AFTER_FAILURE_SECONDS)
+        elif rank_of(ended.name) >= 0:
+            self._lost[ended.name] = ended.code
+            if self._left < self._fewest:  # servers alone would wait for ever
+                self._end_within(_AFTER_FAILURE_SECONDS)
+
+    @property
+    def _left(self) -> int:
+        """How many processes that train are left."""
+        return len(self._workers - set(self._lost))
+
+    def _end_within(self, seconds: float) -> None:
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+    def _restart(self, name: str, phase: Phase) -> bool:
+        """Whether it was not done too often."""
+        job = self._jobs[name]
+        if phase is Phase.FORMING:
+            self._early_restarts[name] += 1
+            if self._early_restarts[name] > _MOST_EARLY_RESTARTS:
+                return False
+        elif not self._restarts.setdefault(name, RateLimit(_MOST_RESTARTS, seconds=_RESTART_SECONDS)).take():
+            return False
+        elif isinstance(job.order, RankOrder):
+            job, self._roles[name] = replace(job, order=job.order.again()), Who.SUBSTITUTE
+        self._stopped_since.pop(name, None)
+        self._started.start(job)
+        return True
+
+    def _pass_on_stop(self) -> None:
+        if not self._notified:
+            self._end_within(_STOP_SECONDS)
+        for name in set(self._started.pids) - self._notified:
+            self._notified.add(name)
+            if rank_of(name) >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._started.pids[name], signal.SIGTERM)
+
+    def _kill_stopped_servers(self) -> None:
+        """A server that is stopped (SIGSTOP) holds everybody up: a new process can do its work."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        for name, who in self._roles.items():
+            if who not in (Who.SERVER, Who.SUBSTITUTE):
+                continue
+            pid = self._started.pid_of(name)
+            if pid is None or not _is_stopped(pid):
+                self._stopped_since.pop(name, None)
+            elif now - self._stopped_since.setdefault(name, now) > self._stopped_seconds:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"

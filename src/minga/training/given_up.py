@@ -1,0 +1,176 @@
+"""Steps that were given up: a strategy's mistake, which would come again for ever, or something that passes?
+
+    account = GivenUp.of(lost, ...)                       # on each rank, when a generation is over in mid-training
+    review = Review()
+    review.look(comm, account, members)                   # in the next one: `StrategyError` on all ranks, or nothing
+
+Ranks that wait for each other, or get what they did not expect, are as good as the network lets them be: all are there,
+and do what the strategy says. The first time they recover, since a network may do that too. When a generation with the
+same members comes to nothing again (or to little, for the third time), or a message had another length, the run ends
+and says who waited for whom.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from minga.comm.traced import Message
+from minga.comm.transport import Transport
+from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongLength
+
+__all__ = ["GivenUp", "Review", "exchange"]
+
+_BYTES = 4096
+_MOST_SHORT = 3
+_LONGEST = {"waiting": 150, "where": 250, "sent": 100, "wrong": 250}
+_HIDDEN = ("comm/traced.py", "comm/transport.py", "comm/background.py", "comm/tcp", "training/loop.py")
+_REMEDY = (
+    "All ranks must make the same exchanges in the same order, with vectors of the same length and type, and a receive "
+    "for each send; look at what depends on comm.rank (docs/strategies.md)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenUp:
+    """A rank's account of why it could not train on."""
+
+    rank: int
+    step: int
+    fruitless: bool
+    """Whether it had made no exchange in the generation that was given up."""
+    short: bool
+    """Whether it has waited longer at the end of that generation than it had trained before."""
+    waited: bool
+    """Whether it has waited for another one in vain, rather than lost a connection."""
+    waiting: str = ""
+    """For what, at the end."""
+    where: str = ""
+    """The lines of the program."""
+    wrong: str = ""
+    """What came instead of what it waited for."""
+    peer: int = -1
+    """From whom."""
+    sent: str = ""
+    """In the accounts of others: what this rank had sent last to the one that did not expect it."""
+
+    @classmethod
+    def of(cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, short: bool, accused: bool) -> Self:
+        """`accused`: whether it has said that another one does not answer."""
+        wrong = isinstance(lost, WrongLength)
+        return cls(
+            rank=rank,
+            step=step,
+            fruitless=fruitless,
+            short=short,
+            waited=accused or isinstance(lost, PeerTimeout),
+            waiting=lost.waiting[: _LONGEST["waiting"]],
+            where=_lines_of(lost)[: _LONGEST["where"]],
+            wrong=str(lost)[: _LONGEST["wrong"]] if wrong else "",
+            peer=lost.rank if wrong and lost.rank is not None else -1,
+        )
+
+    def __str__(self) -> str:
+        did = f"waited {self.waiting}" if self.waiting else "waited for nobody"
+        return f"rank {self.rank} {did} in step {self.step:,}{f', at {self.where}' if self.where else ''}"
+
+
+class Review:
+    """What the generations of a run have come to, as far as a strategy's mistakes are concerned."""
+
+    def __init__(self) -> None:
+        self._members: frozenset[str] = frozenset()
+        self._in_vain = 0
+        self._account: GivenUp | None = None
+        self._sent: Mapping[int, Message] = {}
+
+    def gave_up(self, account: GivenUp, members: Sequence[str], sent: Mapping[int, Message]) -> None:
+        """A generation with these members was given up in mid-training. `sent`: by rank, the last message to it."""
+        if frozenset(members) != self._members:
+            self._members, self._in_vain = frozenset(members), 0
+        self._account, self._sent = account, dict(sent)
+
+    def same(self, members: Sequence[str]) -> bool:
+        """Whether these were the members when training was given up last."""
+        return frozenset(members) == self._members
+
+    def look(self, comm: Transport, members: Sequence[str]) -> None:
+        """With the next generation, on all of its ranks: `StrategyError` if it would go like the last one again."""
+        account = self._account
+        own = dataclasses.asdict(account) if account is not None else {}
+        last = {str(rank): message.content for rank, message in self._sent.items()} if account is not None else {}
+        tables = exchange(comm, {"account": own, "sent": last})
+        self._account = None
+        accounts = [GivenUp(**table["account"]) for table in tables if table["account"]]
+        sent = {table["account"]["rank"]: table["sent"] for table in tables if table["account"]}
+        for each in accounts:
+            if each.wrong:
+                raise StrategyError(_mismatch(each, sent.get(each.peer, {}).get(str(each.rank), "")))
+        if not accounts:  # nobody has trained since the last time
+            return
+        everybody = len(accounts) == comm.size and self.same(members)
+        if not everybody or not any(each.waited for each in accounts):
+            self._in_vain = 0
+            return
+        fruitless = all(each.fruitless for each in accounts)
+        self._in_vain = self._in_vain + 1 if fruitless or all(each.short for each in accounts) else 1
+        if self._in_vain >= (2 if fruitless else _MOST_SHORT):
+            accounts.sort(key=lambda each: each.rank)
+            first, last_step = min(each.step for each in accounts), max(each.step for each in accounts)
+            steps = f"step {first:,} was" if first == last_step else f"steps {first:,} to {last_step:,} were"
+            times = "twice" if self._in_vain == 2 else f"{self._in_vain} times"
+            raise StrategyError(
+                f"{steps} given up, {times} in a row, and all {comm.size} ranks were there, waiting for each other: "
+                f"{'; '.join(map(str, accounts))}. {_REMEDY}"
+            )
+
+
+def _mismatch(account: GivenUp, sent: str) -> str:
+    last = f" (the last that rank {account.peer} had sent to it was {sent})" if sent else ""
+    return (
+        f"{account.wrong}{last}: rank {account.rank} waited {account.waiting or 'for another message'} in step "
+        f"{account.step:,}{f', at {account.where}' if account.where else ''}. {_REMEDY}"
+    )
+
+
+def exchange(comm: Transport, own: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What each rank has to say, in the order of ranks."""
+    text = json.dumps(own).encode()
+    if len(text) > _BYTES - 4:  # with hundreds of ranks; where it was is worth more
+        text = json.dumps({**own, "sent": {}}).encode()
+    table = [torch.zeros(_BYTES, dtype=torch.uint8) for _ in range(comm.size)]
+    table[comm.rank][: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    comm.all_gather(table)
+    found = []
+    for rank, row in enumerate(table):
+        try:
+            each = json.loads(row.numpy().tobytes().rstrip(b"\0"))
+            if each["account"]:
+                GivenUp(**each["account"])
+            found.append({"account": dict(each["account"]), "sent": dict(each["sent"])})
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise PeerWrong(f"rank {rank} sent a malformed account of its last step: {error}", rank=rank) from None
+    return found
+
+
+def _lines_of(error: BaseException) -> str:
+    """The lines of the program that led to a wait, innermost last; without those of the loop and the transport."""
+    package = Path(__file__).parents[1]
+    found: list[str] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        inside = path.relative_to(package).as_posix() if path.is_relative_to(package) else path.name
+        if inside == "training/loop.py":
+            found = []
+        elif not inside.startswith(_HIDDEN) and "torch" not in path.parts:
+            found.append(f"{path.name}:{frame.lineno} ({frame.name})")
+    if len(found) > 4:
+        found[2:-2] = ["..."]
+    return " > ".join(found)
