@@ -44,7 +44,6 @@ LAYERS = [
 LINE_OF = {room: line for line, rooms in enumerate(LAYERS) for room in rooms}
 # Arrows that still point back.
 DEBTS = {
-    ("launch", "workloads"),
     ("metrics", "runs"),
     ("runs", "keras"),
     ("runs", "workloads"),

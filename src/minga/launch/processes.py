@@ -4,8 +4,8 @@
         while started.running:
             for ended in started.wait(0.1): ...
 
-The fork server starts them; between it and the launcher go lines of JSON: lists of jobs there, `JobStarted` and `JobEnded`
-back.
+The fork server starts them; between it and the launcher go lines of JSON: lists of jobs there, `JobStarted` and
+`JobEnded` back.
 """
 
 from __future__ import annotations
