@@ -11,7 +11,7 @@ demo: environment  ## train the embedded digits on one node and on two, compare,
 	  --strategy ps:mode=sync --strategy ps:mode=ssp,staleness=3 --strategy ps:mode=async --strategy switch:at=60
 	$(BIN)/minga report demo/* --out demo/report
 
-test: environment  ## every test but the slow ones, on two cores in less than ten minutes
+test: environment  ## every test but the slow ones, on two cores in less than eight minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: environment  ## style, types
