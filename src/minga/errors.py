@@ -7,19 +7,19 @@
     │   └── DataError                a data set that is missing or damaged
     └── RunError (RuntimeError)      the run was fine on paper and failed on the way
         ├── DownloadFailed           a connection broke off too often; what has come is kept
-        ├── DivergedError            too many steps in a row with numbers that are none
-        ├── CheckpointError          no checkpoint can be gone on from
+        ├── DivergedError            too many steps in a row with NaN or infinite values
+        ├── CheckpointError          no usable checkpoint to resume from
         ├── RunStopped               somebody asked the run to stop; it can go on later
         ├── StrategyError            ranks wait for each other, or send what others don't expect
         ├── PeerLost                 another rank went away
-        │   ├── PeerDiverged         another rank's numbers are none, too many steps in a row
+        │   ├── PeerDiverged         another rank's values were non-finite for too many steps in a row
         │   ├── PeerTimeout          another rank did not answer before the deadline
         │   │   └── Deadlock             in a simulation, nobody can go on
-        │   ├── PeerWrong            another rank sent what can't be
+        │   ├── PeerWrong            another rank sent something malformed
         │   │   └── WrongLength          a message that is longer or shorter than it should be
         │   └── LeftBehind           the others do without this process
-        ├── Refused                  the coordinator's no, with its reason
-        ├── RankFailed               the launcher's word on the rank that failed first
+        ├── Refused                  the coordinator does not let this process in, with its reason
+        ├── RankFailed               the rank that failed first, as the launcher reports it
         ├── LabError                 no lab can be made here, or one is gone
         ├── ProtocolError            what came from elsewhere is not what it should be
         ├── PortBusy                 somebody else listens on the port that was asked for
@@ -92,11 +92,11 @@ class DownloadFailed(RunError):
 
 
 class DivergedError(RunError):
-    """Too many steps in a row had numbers that are none."""
+    """Too many steps in a row had a NaN or infinite loss or gradient."""
 
 
 class CheckpointError(RunError):
-    """No checkpoint can be gone on from."""
+    """No usable checkpoint to resume from."""
 
 
 class RunStopped(RunError):
@@ -118,7 +118,7 @@ class PeerLost(RunError):
 
 
 class PeerDiverged(PeerLost):
-    """Too many steps in a row had to be left out for the numbers of another rank, which has more to say."""
+    """Too many steps in a row were left out because of another rank's non-finite values; that rank has the details."""
 
 
 class PeerTimeout(PeerLost):
@@ -130,7 +130,7 @@ class Deadlock(PeerTimeout):
 
 
 class PeerWrong(PeerLost):
-    """Another rank sent what can't be: nothing of it is used, and those who agree on that go on without it."""
+    """Another rank sent something malformed: nothing of it is used, and those who agree on that go on without it."""
 
 
 class WrongLength(PeerWrong):

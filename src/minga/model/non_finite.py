@@ -1,9 +1,9 @@
-"""Numbers that are none (NaN, infinities) in losses and gradients: a step that has them changes nothing.
+"""Non-finite values (NaN, infinities) in losses and gradients are found here; `Replica.update` leaves such a step out.
 
     if not all_finite(gradients):
         print(find_non_finite(layout.places, gradients))     # nan in the gradient of 3.weight
 
-A rank with such numbers sends them on, in whatever form its gradients travel; so their mean is not finite either, and
+A rank with such values sends them on, in whatever form its gradients travel; so their mean is not finite either, and
 every rank that averages with it leaves out the step, without another message. Where each rank has steps of its own, it
 alone leaves them out.
 """
