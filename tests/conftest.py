@@ -20,6 +20,7 @@ import torch
 
 from helpers.left_behind import Belongings
 from helpers.warm_start import cold, start_warm
+from minga.data import read_ahead
 from minga.errors import LabError
 from minga.lab.rights import check_rights
 
@@ -57,6 +58,12 @@ def cold_start() -> Iterator[None]:
 def one_thread() -> None:
     """Ranks are threads or processes here; torch's own threads would only get in their way."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def readers_that_leave_at_once() -> None:
+    """Threads that read ahead end when they have had nothing to do for a while, and tests wait for that."""
+    read_ahead._IDLE_SECONDS = 0.05
 
 
 @pytest.fixture(scope="session")
