@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from helpers.counting_runs import EPOCHS, SAMPLES, STEPS, Running, recovery_seconds
+from helpers.counting_runs import EPOCHS, SAMPLES, STEPS, TOTAL_BATCH, Running, recovery_seconds
 from helpers.several_machines import Part
 from minga.engines.joining import Invitation, join_run
 from minga.errors import RankFailed, RunError
@@ -165,22 +165,28 @@ def test_the_coordinator_may_be_killed(tmp_path: Path) -> None:
     assert torch.equal(running.counts(), torch.full((SAMPLES,), float(EPOCHS), dtype=torch.float64))
 
 
-SLOWER = ("local_sgd:period=8,overlap=4", "gossip", "hierarchical:site_size=2,across=(local_sgd:period=8)")
+SLOWER = ("local_sgd:period=8,overlap=4", "hierarchical:site_size=2,across=(local_sgd:period=8)")
+OF_GOSSIP = ("gossip", "gossip:algorithm=push_sum", "gossip:algorithm=asynchronous")
 
 
-@pytest.mark.parametrize("strategy", ["adaptive", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOWER)])
-def test_strategies_with_local_steps_go_on_too(tmp_path: Path, strategy: str) -> None:
+@pytest.mark.parametrize(
+    "strategy",
+    ["adaptive", OF_GOSSIP[0], *(pytest.param(each, marks=pytest.mark.slow) for each in (*OF_GOSSIP[1:], *SLOWER))],
+)
+def test_where_replicas_differ_no_more_than_some_steps_count_less_or_more_than_once(
+    tmp_path: Path, strategy: str
+) -> None:
+    """As docs/faults.md says it: what a rank had not shared is done again, what others had not shared counts more."""
     running = Running(tmp_path, strategy, nodes=3)
-    running.wait_for_step(40)
+    running.wait_for_step(90)
     os.kill(running.pid(0), signal.SIGKILL)
-    summary = running.end()
-    assert summary.steps >= STEPS
-    counts = running.counts()
-    assert bool((counts > 0).all())
-    if "local_sgd" in strategy:
-        # What the one that all go on from had learnt alone counts for the others' samples too, and those come again:
-        # nothing counts less than once.
-        assert float(counts.min()) > EPOCHS - 1e-6
+    assert running.end().steps >= STEPS
+    off = running.counts() - EPOCHS
+    # The one that is lost has used 360 samples: a third of them would be 120.
+    less, more = float((-off).clamp(min=0).sum()), float(off.clamp(min=0).sum())
+    assert less <= 2 * TOTAL_BATCH, f"{less:.1f} of {EPOCHS * SAMPLES} samples are lost"
+    assert more <= 6 * TOTAL_BATCH, f"{more:.1f} of {EPOCHS * SAMPLES} samples count again"
+    assert float(off.min()) > -1 or "gossip" in strategy, "a sample was left out in an epoch"
 
 
 @pytest.mark.slow
