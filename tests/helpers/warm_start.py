@@ -1,6 +1,7 @@
 """Programs of Minga that tests start begin in a process that has imported torch already.
 
-    start_warm()            # once for a session: from then on `subprocess` starts `python -m minga ...` by forking
+    start_warm()            # once for a session: from then on `subprocess` starts `python -m minga ...`
+                            # and scripts by forking
 
 Importing torch takes seconds of a processor, and hundreds of tests start a program, a run its fork server. What is
 forked is as much a process of its own as any: with its number, its environment, its files, its session, killed and
@@ -31,6 +32,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 __all__ = ["cold", "own_processes", "start_warm"]
@@ -81,7 +83,7 @@ class _WarmPopen(_Popen):  # type: ignore[type-arg]
             return
         streams = [asked[name] if asked[name] != -1 else place for place, name in enumerate(_CHILDS_ENDS)]
         self.pid = _the_nursery().start(
-            list(map(os.fspath, asked["args"][2:])),
+            list(map(os.fspath, asked["args"][1:])),
             environment=asked["env"] if asked["env"] is not None else os.environ,
             folder=os.fspath(asked["cwd"] or Path.cwd()),
             streams=streams,
@@ -101,9 +103,11 @@ def _fits(asked: Mapping[str, Any]) -> bool:
     if isinstance(command, (str, bytes, os.PathLike)) or asked["shell"] or asked["preexec_fn"] is not None:
         return False
     words = [os.fspath(word) for word in command]
-    if words[:2] != [sys.executable, "-m"] or len(words) < 3 or words[2] not in _PROGRAMS:
+    if words[:1] != [sys.executable] or len(words) < 2:
         return False
-    return words[3:4] not in [[each] for each in _COLD_COMMANDS]
+    if words[1].endswith(".py"):
+        return True
+    return words[1] == "-m" and words[2] in _PROGRAMS and words[3:4] not in [[each] for each in _COLD_COMMANDS]
 
 
 def _the_nursery() -> _Nursery:
@@ -242,15 +246,19 @@ def _become(what: dict[str, Any], files: list[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(what["environment"])
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if what["words"][0] != "minga.launch.fork_server":
+        words = what["words"]
+        if words[1:2] != ["minga.launch.fork_server"]:
             _start_from_a_copy()
-        module, *_ = what["words"]
-        sys.argv = ["", *what["words"][1:]]
+        sys.argv = words if words[0] != "-m" else ["", *words[2:]]
         found = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        sys.path[:] = [what["folder"], *filter(None, found), *sys.path[1:]]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that some of it is imported already
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        first = what["folder"] if words[0] == "-m" else str(Path(words[0]).resolve().parent)
+        sys.path[:] = [first, *filter(None, found), *sys.path[1:]]
+        if words[0] != "-m":
+            _run_script(words[0])
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # that some of it is imported already
+                runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -270,6 +278,12 @@ def _become(what: dict[str, Any], files: list[int]) -> NoReturn:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+
+
+def _run_script(path: str) -> None:
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = path
+    exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
 
 
 def _start_from_a_copy() -> None:
