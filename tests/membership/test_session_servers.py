@@ -43,7 +43,7 @@ answered = []
 send = Server._send_parameters
 
 def send_or_die(self, worker, **options):
-    if self._update_log.version >= 50:
+    if self._log.version >= 50:
         answered.append(worker)
         if len(answered) == 2:
             die_once("server")
