@@ -94,7 +94,7 @@ class WholeNumbers(BiasedCodec):
     def compress(self, vector: Tensor, stream: Stream) -> Tensor:
         return vector.round().to(torch.int16)
 
-    def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         into.copy_(encoded)
 
     def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
