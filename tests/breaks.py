@@ -81,7 +81,7 @@ BREAKS = (
         room="model",
         place=r"known = self\._known\(slice\(start, stop\)\)",
         fault="known = [self._start] * self._ranks",
-        tests=("tests/model/test_progress.py",),
+        tests=("tests/model/test_merged_steps.py",),
     ),
     Break(
         name="gradients are not clipped",
