@@ -142,8 +142,8 @@ BREAKS = (
     Break(
         name="a run in which a rank fails is said to have come to a good end",
         room="launch",
-        place=r"if failed or \(killed and not done\):",
-        fault="if killed and not done:",
+        place=r"self\._failed\[(\w+)\.name\] = \1\.code",
+        fault="pass",
         tests=("tests/launch/test_exit_codes.py", "-k", "who_fails"),
     ),
     Break(

@@ -12,12 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minga import Cluster, Experiment, Training, run
-from minga.engines.joining import join_run
-from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
-from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
-from minga.runs.directory import save_model
-from minga.runs.workload import load_workload
 from helpers.several_machines import (
     Host,
     Part,
@@ -30,8 +24,8 @@ from helpers.several_machines import (
     write_workload,
 )
 from minga import Cluster, Experiment, Training, run
+from minga.engines.joining import join_run
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
-from minga.launch.joining import join_run
 from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
 from minga.runs.directory import save_model
 from minga.runs.workload import load_workload

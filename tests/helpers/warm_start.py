@@ -202,7 +202,7 @@ def _adopt(yes: bool) -> None:
 def _import() -> None:
     import torch
 
-    for module in ("minga.cli.main", "minga.launch.runner", "minga.launch.rank"):
+    for module in ("minga.cli.main", "minga.engines.local", "minga.launch.rank"):
         importlib.import_module(module)
     # The first optimizer of a process imports much of torch.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
