@@ -70,6 +70,7 @@ def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_th
     running.wait_for_step(15)
     with running.slowly():
         os.kill(running.pid(1), signal.SIGKILL)
+        running.wait_for(lambda: [event for event in running.events("recovered", 2) if event["ranks"] == 2])
         address, port = running.wait_for(lambda: where)[0]
         invitation = Invitation(address=address, port=port, token=listening.token, runs=str(tmp_path / "elsewhere"))
         joined = Part(lambda: join_run(invitation))
