@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check bench drills chaos clean environment
+.PHONY: demo test test-all check bench breaks drills chaos clean environment
 
 demo: environment  ## train the embedded digits on one node and on two, compare, write a report to open
 	rm -rf demo
@@ -40,6 +40,9 @@ test-all: environment  ## every test, the slow ones too
 
 drills: environment  ## real faults done to real runs, and whether promises are kept (docs/faults.md); about 25 minutes
 	PYTHONPATH=tests $(BIN)/python -m drills --out benchmarks/results
+
+breaks: environment  ## put faults into a copy of the code, one at a time: each turns a test red
+	$(BIN)/python tests/breaks.py
 
 chaos: drills test-all  ## the drills, then every test
 

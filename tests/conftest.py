@@ -10,16 +10,17 @@ os.environ["XDG_DATA_HOME"] = "/nonexistent"  # data sets that this user has fet
 
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
-import psutil
 import pytest
 import torch
 
+from helpers.left_behind import Belongings
+from helpers.warm_start import cold, start_warm
+from minga.data import read_ahead
 from minga.errors import LabError
 from minga.lab.rights import check_rights
 
@@ -31,40 +32,38 @@ hypothesis.settings.register_profile("steady", derandomize=True)
 hypothesis.settings.load_profile("steady")
 
 
+start_warm()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    environment = dict(os.environ)
-    threads = set(threading.enumerate())
-    children = {process.pid for process in psutil.Process().children(recursive=True)}
+    before = Belongings()
     yield
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        left = [thread for thread in threading.enumerate() if thread not in threads]
-        processes = [
-            p for p in psutil.Process().children(recursive=True) if p.pid not in children and not _belongs_to_python(p)
-        ]
-        if not left and not processes:
-            break
+    while (before.threads() or before.processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not left, f"threads left behind: {left}"
-    assert not processes, f"processes left behind: {processes}"
-    changed = {key for key in environment.keys() | os.environ.keys() if environment.get(key) != os.environ.get(key)}
-    allowed = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest and torch set these by themselves
-    assert changed <= allowed, f"environment variables changed: {changed}"
+    assert not (left := before.threads()), f"threads left behind: {left}"
+    assert not (processes := before.processes()), f"processes left behind: {processes}"
+    assert not (changed := before.variables()), f"environment variables changed: {changed}"
 
 
-def _belongs_to_python(process: psutil.Process) -> bool:
-    """Whether it is the one that `multiprocessing` starts once and keeps until the end."""
-    try:
-        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
+@pytest.fixture
+def cold_start() -> Iterator[None]:
+    """Programs of Minga are started as everybody does, without what `helpers.warm_start` spares."""
+    with cold():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Ranks are threads or processes here; torch's own threads would only get in their way."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def readers_that_leave_at_once() -> None:
+    """Threads that read ahead end when they have had nothing to do for a while, and tests wait for that."""
+    read_ahead._IDLE_SECONDS = 0.05
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_json_is_one_object_with_everything(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text/novel.txt").write_text("Once")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from made_runs import make_run, plausible_study
+from helpers.made_runs import make_run, plausible_study
 from minga.cli.main import main
 
 

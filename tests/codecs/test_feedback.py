@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -84,3 +85,28 @@ def test_random_values_are_right_in_the_mean_without_feedback_too() -> None:
     for feedback in (True, False):
         codec = RandomK(ratio=0.2, feedback=feedback)
         assert distance_after(1500, codec, lambda rank, step: torch.zeros(ROWS * COLUMNS), rate=0.01) < 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeNumbers(BiasedCodec):
+    """As codecs begin: it says how it rounds, and leaves feedback to what it inherits."""
+
+    def compress(self, vector: Tensor, stream: Stream) -> Tensor:
+        return vector.round().to(torch.int16)
+
+    def decompress(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+        into.copy_(encoded)
+
+    def encoded_like(self, vector: Tensor, stream: Stream) -> Tensor:
+        return torch.empty(len(vector), dtype=torch.int16)
+
+
+def test_what_a_codec_of_ones_own_leaves_out_is_owed() -> None:
+    codec, stream = WholeNumbers(), Stream(((1,),))
+    vector, space = torch.tensor([0.375], dtype=torch.float64), torch.empty(1, dtype=torch.float64)
+    arrived = []
+    for _ in range(8):
+        codec.decode(codec.encode(vector, stream), space, stream)
+        arrived.append(float(space))
+    assert sum(arrived) == 8 * 0.375
+    assert set(arrived) == {0.0, 1.0}

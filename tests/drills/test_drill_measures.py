@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from drills.__main__ import drills
 from drills.catalogue import catalogue, short_catalogue
 from drills.event_log import EventLog
 from drills.figure import draw
 from drills.outcome import Outcome, longest_pause, lost_steps
 from drills.promises import Promise
 from drills.table import COLUMNS, as_document, as_markdown, rows_of
+from minga.errors import UsageError
 from minga.measure.events import Event, RankRecovered, Stepped
 
 
@@ -164,3 +166,10 @@ def test_every_fault_has_a_name_of_its_own_and_the_short_drill_has_some() -> Non
     assert len({fault.name for fault in faults}) == len(faults) > 15
     assert {fault.name for fault in short_catalogue()} < {fault.name for fault in faults}
     assert all(fault.promise.recovery_seconds is not None for fault in faults)
+
+
+def test_the_faults_are_listed_and_others_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    drills(list_them=True)
+    assert "kill-rank-0" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="Did you mean 'kill-rank-0'"):
+        drills(only=["kil-rank-0"])

@@ -12,13 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minga import Cluster, Experiment, Training, run
-from minga.engines.joining import join_run
-from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
-from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
-from minga.runs.directory import save_model
-from minga.runs.workload import load_workload
-from several_machines import (
+from helpers.several_machines import (
     Host,
     Part,
     digests,
@@ -29,6 +23,12 @@ from several_machines import (
     until,
     write_workload,
 )
+from minga import Cluster, Experiment, Training, run
+from minga.engines.joining import join_run
+from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunStopped
+from minga.launch.listening import Listening, find_token, join_command, parse_address, prepared, reach
+from minga.runs.directory import save_model
+from minga.runs.workload import load_workload
 
 
 def test_two_machines_train_one_model_and_listen_nowhere_else(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.several_machines import digests, last_json, until
 from minga.lab import Lab
 from minga.runs.network import Network
-from several_machines import digests, last_json, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.usefixtures("labs_possible")]
 

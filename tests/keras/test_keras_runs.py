@@ -14,7 +14,7 @@ import torch
 
 import keras
 import minga.keras
-from keras_problems import normalised
+from helpers.keras_problems import normalised
 from minga.errors import ConfigError
 from minga.measure.event_reader import read_events
 from minga.measure.events import Stepped
@@ -74,7 +74,7 @@ def test_the_example_reads_the_real_pictures(tmp_path: Path) -> None:
 
 INNER = """
 import keras
-from keras_problems import LABELS, PICTURES
+from helpers.keras_problems import LABELS, PICTURES
 
 x_train, y_train = PICTURES, LABELS
 inner = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Conv2D(3, 2), keras.layers.BatchNormalization()])

@@ -12,7 +12,7 @@ import torch
 
 import keras
 import minga.keras
-from keras_problems import LABELS, PICTURES, normalised, plain
+from helpers.keras_problems import LABELS, PICTURES, normalised, plain
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.measure.recorder import Recorder

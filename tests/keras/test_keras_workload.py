@@ -14,7 +14,7 @@ import torch
 
 import keras
 import minga.keras
-from keras_problems import LABELS, PICTURES, normalised, plain
+from helpers.keras_problems import LABELS, PICTURES, normalised, plain
 from minga.errors import MingaError
 from minga.keras.optimizers import learning_rate_of, translate
 from minga.runs.workload import load_workload
@@ -100,7 +100,7 @@ def test_what_is_excluded_from_weight_decay_does_not_decay(copied: bool) -> None
 
 FILE = """
 import keras
-from keras_problems import LABELS, PICTURES, normalised as make
+from helpers.keras_problems import LABELS, PICTURES, normalised as make
 
 x_train, y_train, x_test, y_test = PICTURES[:48], LABELS[:48], PICTURES[48:], LABELS[48:]
 batch_size, epochs = 12, 2
@@ -311,7 +311,7 @@ def test_wrong_data_is_said(tmp_path: Path) -> None:
         minga.keras.workload(plain, train=(PICTURES[:0], LABELS[:0]))
     rows = minga.keras.workload(plain, train=(PICTURES, [numpy.array([label]) for label in LABELS]))
     assert len(rows.train) == 64  # type: ignore[arg-type]
-    (tmp_path / "empty.py").write_text("from keras_problems import plain\n")
+    (tmp_path / "empty.py").write_text("from helpers.keras_problems import plain\n")
     with pytest.raises(MingaError, match="x_train and y_train"):
         load_workload(f"{tmp_path}/empty.py:plain", None)
 

@@ -30,6 +30,7 @@ def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
         Supervisor(started, tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_who_is_left_behind_does_not_fail_a_run_that_others_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

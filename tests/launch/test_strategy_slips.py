@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.several_machines import events, until, write_workload
 from minga import Cluster, Experiment, Summary, Training, run
 from minga.errors import StrategyError
-from several_machines import events, until, write_workload
 
 pytestmark = pytest.mark.chaos
 

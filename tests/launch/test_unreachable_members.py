@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.several_machines import Host, digests, events, step_of, until
 from minga.comm.tcp import DataListener
 from minga.errors import PeerTimeout, Refused
 from minga.membership.member import Member
 from minga.membership.protocol import CoordinatorAddress
 from minga.net.generation import MemberInfo, new_incarnation
-from several_machines import Host, digests, events, step_of, until
 
 pytestmark = pytest.mark.chaos
 

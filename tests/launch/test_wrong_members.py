@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.several_machines import Host, digests, events, step_of, until
 from minga import Experiment, Training
 from minga.comm.tcp import DataListener, TcpTransport
 from minga.comm.threads import ThreadWorld
@@ -23,7 +24,6 @@ from minga.testing.problems import blobs, sgd_with_momentum
 from minga.training.checkpoints.snapshot import take
 from minga.training.given_up import exchange
 from minga.training.train_state import build_train_state
-from several_machines import Host, digests, events, step_of, until
 
 pytestmark = pytest.mark.chaos
 

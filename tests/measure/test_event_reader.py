@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from made_runs import make_run
+from helpers.made_runs import make_run
 from minga.measure.event_reader import EventReader, event_files, events_of, malformed_note, read_events
 from minga.measure.events import Evaluated, Event, Finished, RankServing, Stepped, UnknownEvent
 

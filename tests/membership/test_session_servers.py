@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_session
 import torch
-from test_session import SAMPLES, TOTAL_BATCH, Running, recovery_seconds
 
+from helpers import counting_runs
+from helpers.counting_runs import SAMPLES, TOTAL_BATCH, Running, recovery_seconds
 from minga.errors import RankFailed
 from minga.strategies.parameter_server.files import ShardFiles
 
 pytestmark = pytest.mark.chaos
 
 EPOCHS = 2
-COUNTER = test_session.COUNTER.replace("epochs=3", f"epochs={EPOCHS}").replace("sleep(0.02)", "sleep(0.015)")
+COUNTER = counting_runs.COUNTER.replace("epochs=3", f"epochs={EPOCHS}").replace("sleep(0.02)", "sleep(0.015)")
 
 # What follows runs in the ranks, as a part of the workload's file.
 DIES = """
@@ -43,7 +43,7 @@ answered = []
 send = Server._send_parameters
 
 def send_or_die(self, worker, **options):
-    if self._update_log.version >= 50:
+    if self._log.version >= 50:
         answered.append(worker)
         if len(answered) == 2:
             die_once("server")
@@ -89,8 +89,8 @@ ParameterServer._push = push_half
 
 TAKES_SNAPSHOTS_OFTEN = """
 from functools import partial
-from minga.strategies.parameter_server import disk_ledger
-disk_ledger.SnapshotRule = partial(disk_ledger.SnapshotRule, updates=4)
+from minga.strategies.parameter_server import disk_log
+disk_log.SnapshotRule = partial(disk_log.SnapshotRule, updates=4)
 """
 
 KEEPS_LOGS = """
@@ -103,9 +103,8 @@ ShardFiles.remove_before = lambda self, number: None
 # Each of them starts some processes, which takes longer than all the rest: so there is more than one death in a run.
 
 
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *injected: str, **more: Any) -> Running:
-    monkeypatch.setattr(test_session, "COUNTER", COUNTER + "".join(injected))
-    return Running(tmp_path, **more)
+def start(tmp_path: Path, *injected: str, **more: Any) -> Running:
+    return Running(tmp_path, counter=COUNTER + "".join(injected), **more)
 
 
 def all_once(running: Running) -> bool:
@@ -135,14 +134,14 @@ def log(running: Running, rank: int) -> str:
     return (running.directory / "logs" / f"rank-{rank}.log").read_text()
 
 
-def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_step(tmp_path: Path) -> None:
     injected = (
         DIES,
         WORKER_DIES_BETWEEN_TWO_SERVERS,
         SERVER_DIES_BEFORE_ITS_SECOND_ANSWER,
         TAKES_SNAPSHOTS_OFTEN,
     )
-    running = start(tmp_path, monkeypatch, *injected, strategy="ps:servers=2", nodes=3)
+    running = start(tmp_path, *injected, strategy="ps:servers=2", nodes=3)
     killed = []
     for who in ("worker", "server"):  # at step 30, at step 50
         running.wait_for(lambda who=who: (tmp_path / f"dead {who}").exists())
@@ -158,10 +157,10 @@ def test_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_not_in_step_and_what_is_in_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_in_step_and_what_is_in_the_logs(tmp_path: Path) -> None:
     injected = (DIES, WORKER_DIES_BETWEEN_TWO_SERVERS, KEEPS_LOGS)
     strategy = "ps:servers=2,mode=async,damping=workers"
-    running = start(tmp_path, monkeypatch, *injected, strategy=strategy, nodes=3)
+    running = start(tmp_path, *injected, strategy=strategy, nodes=3)
     running.wait_for(lambda: (tmp_path / "dead worker").exists())
     running.wait_for_step(60)
     kill(running, 4)
@@ -188,10 +187,10 @@ def count_in_log(running: Running, server: int, counts: torch.Tensor) -> int:
 
 
 @pytest.mark.slow
-def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path) -> None:
     injected = (DIES, WORKER_DIES_BEFORE_ITS_ANSWER, TAKES_SNAPSHOTS_OFTEN)
     strategy = "ps:servers=2,mode=ssp,staleness=2,damping=workers,placement=beside"
-    running = start(tmp_path, monkeypatch, *injected, strategy=strategy, nodes=3)
+    running = start(tmp_path, *injected, strategy=strategy, nodes=3)
     wait_for_another(running, 1)  # it has died, and a server with it
     running.wait_for_step(60)
     kill(running, 0)
@@ -200,10 +199,8 @@ def test_at_most_some_steps_apart_with_servers_beside_workers(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_a_server_that_is_stopped_and_one_that_has_lost_its_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = start(tmp_path, monkeypatch, strategy="ps", nodes=2, heartbeat_timeout_seconds=1.0)
+def test_a_server_that_is_stopped_and_one_that_has_lost_its_disk(tmp_path: Path) -> None:
+    running = start(tmp_path, strategy="ps", nodes=2, heartbeat_timeout_seconds=1.0)
     running.wait_for_step(20)
     os.kill(running.pid(2), signal.SIGSTOP)
     wait_for_another(running, 2)
@@ -218,8 +215,8 @@ def test_a_server_that_is_stopped_and_one_that_has_lost_its_disk(
 
 
 @pytest.mark.slow
-def test_before_and_after_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = start(tmp_path, monkeypatch, strategy="switch:at=45,mode=sync", nodes=3)
+def test_before_and_after_a_switch(tmp_path: Path) -> None:
+    running = start(tmp_path, strategy="switch:at=45,mode=sync", nodes=3)
     running.wait_for_step(20)
     kill(running, 0, 3)
     wait_for_another(running, 3)
@@ -231,8 +228,8 @@ def test_before_and_after_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(running.events("serving", 3)) >= 2
 
 
-def test_servers_alone_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = start(tmp_path, monkeypatch, strategy="ps", nodes=2)
+def test_servers_alone_do_not_wait_for_ever(tmp_path: Path) -> None:
+    running = start(tmp_path, strategy="ps", nodes=2)
     running.wait_for_step(2)
     kill(running, 0, 1)
     with pytest.raises(RankFailed, match="SIGKILL"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from made_runs import make_run, make_study
+from helpers.made_runs import make_run, make_study
 from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, RunGroup, make_dataset
 from minga.report.dataset.links import links_of

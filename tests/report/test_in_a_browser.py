@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from made_runs import make_run
+from helpers.made_runs import make_run
 from minga.report.write import write_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from made_runs import make_run
+from helpers.made_runs import make_run
 from minga.errors import UsageError
 from minga.measure.metric_names import main_metric
 from minga.report.dataset.groups import Dataset, make_dataset

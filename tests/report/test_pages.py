@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from made_runs import make_run, make_study, plausible_study
+from helpers.made_runs import make_run, make_study, plausible_study
 from minga.errors import UsageError
 from minga.report.write import write_report
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from made_runs import make_run
+from helpers.made_runs import make_run
 from minga.report.dataset.groups import make_dataset
 from minga.report.dataset.sources import find_runs
 from minga.report.dataset.targets import choose_target

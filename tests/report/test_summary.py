@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from made_runs import make_run
+from helpers.made_runs import make_run
 from minga import Cluster, Experiment
 from minga.cli.execute import print_summary
 from minga.measure.event_reader import event_files, rank_of

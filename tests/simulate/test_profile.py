@@ -112,14 +112,14 @@ def test_batch_norm_is_measured_with_more_than_one_sample(tmp_path: Path) -> Non
         "from minga.testing.problems import blobs\n"
         "workload = dataclasses.replace(blobs(33, batch_norm=True), name='odd')\n"
     )
-    profile = measure_profile(f"{file}:workload", batches=[1], codecs=[])
+    profile = measure_profile(f"{file}:workload", batches=[1], codecs=[], seconds=0.1)
     assert [each.batch for each in profile.compute] == [2]
     assert profile.batch_norms == (7,)
 
 
 def test_digits_measured_on_this_machine() -> None:
     before = torch.get_rng_state()
-    profile = measure_profile("digits", batches=[16, 32], codecs=[Half(), TopK()])
+    profile = measure_profile("digits", batches=[16, 32], codecs=[Half(), TopK()], seconds=0.2)
     assert torch.equal(torch.get_rng_state(), before)
     workload = load_workload("digits", None)
     assert profile.parameters == sum(tensor.numel() for tensor in workload.model().parameters())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,9 +170,31 @@ def test_steps_in_the_wrong_order() -> None:
         prepared.step(torch.zeros(1))
 
 
+SCRIPT = Path(__file__).parents[2] / "examples" / "own_loop.py"
+
+
+def test_whoever_sets_the_variables_of_torchrun_is_a_launcher(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), "--epochs", "3"],
+            env={**os.environ, **given, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=120)[0] for process in ranks]
+    for rank, text in enumerate(printed):
+        assert f"rank {rank} of 2: accuracy 0." in text
+
+
+@pytest.mark.slow
 def test_torchrun_is_a_launcher_too(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "examples" / "own_loop.py"
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), "--epochs", "3"]
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), "--epochs", "3"]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     for rank in range(2):

@@ -38,7 +38,8 @@ class _ReaderThreads:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        # Not `SimpleQueue`: there, who is late for an item when the time is over waits for ever (CPython 3.11).
+        self._waiting: queue.Queue[tuple[Future[Any], Callable[[], Any]]] = queue.Queue()
         self._lock = threading.Lock()
         self._alive = 0
         self._unfinished = 0

@@ -60,8 +60,10 @@ class Progress:
             )
         start, stop, _ = part.indices(len(self._parameters))
         if (start, stop) == (0, len(self._parameters)):
+            known = self._known(slice(start, stop))
             self._parts.clear()
-        known = self._parts.get((start, stop), [self._start] * self._ranks)
+        else:
+            known = self._parts.get((start, stop), [self._start] * self._ranks)
         self._parts[start, stop] = [max(pair) for pair in zip(known, each, strict=True)]
 
     def merge_when_asked(self, steps: Callable[[], Sequence[int]]) -> None:

@@ -58,7 +58,6 @@ USUAL_CODECS: tuple[Codec, ...] = tuple(
 
 # Steps before caches, allocators and processors are what they will be.
 _WARM_UP = 5
-_SECONDS_OF_A_BATCH = 4.0
 _FEWEST_STEPS, _MOST_STEPS = 30, 300
 _QUANTILES = 20
 _TRIALS = 7
@@ -73,9 +72,13 @@ def measure_profile(
     processes: int = 1,
     pin: bool = False,
     threads: int = 1,
+    seconds: float = 4.0,
     progress: Callable[[str, float], None] = lambda what, part: None,
 ) -> Profile:
-    """Measure a workload on this machine; `processes`: how many train at once, as they will."""
+    """Measure a workload on this machine; `processes`: how many train at once, as they will.
+
+    `seconds`: for how long steps with each batch are measured, from 30 to 300 of them.
+    """
     # Short last batches say nothing of time, and BatchNorm can do nothing with a single sample.
     usual = Training(evaluate_every=0, drop_last=True)
     experiment = Experiment(workload=workload, data=data, cluster=Cluster(threads=threads), training=usual)
@@ -86,7 +89,7 @@ def measure_profile(
     fewest = 2 if parts.train_state.replica.channels_of_batch_norms else 1
     sizes = sorted({max(fewest, size) for size in batches or (loaded.batch // 4, loaded.batch // 2, loaded.batch)})
     jobs = len(sizes) + 1
-    seconds = parts.seconds_of_a_step(sizes[-1])
+    longest_step = parts.seconds_of_a_step(sizes[-1])
     layers = parts.layers()
     costs = {describe(codec): parts.cost_of(codec) for codec in chosen}
     computes: list[Compute] = []
@@ -94,7 +97,7 @@ def measure_profile(
     update = 0.0
     for number, batch in enumerate(sizes):
         progress(f"steps of {batch} samples", (number + 1) / jobs)
-        steps = round(_SECONDS_OF_A_BATCH / max(1e-4, seconds * batch / sizes[-1]))
+        steps = round(seconds / max(1e-4, longest_step * batch / sizes[-1]))
         steps = _WARM_UP + max(_FEWEST_STEPS, min(_MOST_STEPS, steps))
         run_ = dataclasses.replace(
             experiment,

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,24 @@ class StrategyConformance:
         assert _loss(replicas[0], workload) < 0.8 * _initial_loss(workload)
 
     @pytest.mark.parametrize("lost", [0, 2])
-    def test_a_lost_rank_takes_no_sample_with_it(self, lost: int) -> None:
-        """What it has learned is in the model of those who go on, or its samples come again."""
-        workload = counter()
+    def test_a_lost_rank_takes_no_sample_with_it_and_nobody_trains_on_one_twice(self, lost: int) -> None:
+        """What it has learned is in the model of those who go on, or its samples come again; theirs do not."""
+        uses: dict[str, Counter[int]] = defaultdict(Counter)
+
+        def predict(model: torch.nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+            uses[threading.current_thread().name].update(batch[0].tolist())
+            return model(batch[0]), batch[1]
+
+        workload = dataclasses.replace(counter(), predict=predict)
         survivors = train_without(self.experiment(3, workload), workload, lost=lost, step=11)
         counts = [state.replica.parameters for state in survivors[:2]]
         assert torch.equal(counts[0], counts[1])
         missing = int((counts[0] <= 0).sum())
         assert not missing, f"{missing} of {len(counts[0])} samples never reached the model"
+        own = sum((found for name, found in uses.items() if name != f"rank-{lost}"), Counter())
+        again = sum(times - 1 for times in own.values() if times > 1)
+        # The step under way was broken off, and is made again.
+        assert again <= 2 * workload.batch, f"the survivors have trained on {again} samples twice in an epoch"
 
     def test_a_training_goes_on_from_a_checkpoint(self, tmp_path: Path) -> None:
         workload = blobs(optimizer=adam)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from going_on import PatientManager, experiment_of, train_with_checkpoints
+from helpers.going_on import PatientManager, experiment_of, train_with_checkpoints
 from minga import Replica, Strategy, Transport, all_reduce_mean
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
-from going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of, train_with_checkpoints
 from minga.data.formats import origin_of_path
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.preparing import prepare as prepare_module

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of, train_with_checkpoints
 from minga.errors import RunStopped
 from minga.testing import train_in_threads
 from minga.testing.problems import adam, blobs, sgd_with_momentum

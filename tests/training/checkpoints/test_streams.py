@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of, train_with_checkpoints
 from minga.testing.problems import streamed_blobs
 
 

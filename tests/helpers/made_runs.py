@@ -2,7 +2,7 @@
 
 make_run(tmp_path, nodes=4, bandwidth="10mbit", own_seconds=[1, 2, 1, 1])      # the second node is the straggler
 
-PYTHONPATH=src python tests/report/made_runs.py /tmp/made      # a whole study, to look at a report
+python tests/helpers/made_runs.py /tmp/made      # a whole study, to look at a report
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What several folders of tests have in common; what users profit from is in `minga.testing`."""
