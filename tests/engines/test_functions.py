@@ -256,7 +256,7 @@ def test_single_numbers_of_any_kind_come_back(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("RANK", "0")
     call(lambda: {"loss": torch.tensor(0.5), "right": numpy.int64(3), "mean": numpy.float32(0.25)}, {})
     assert json.loads((tmp_path / "results/rank-0.json").read_text()) == {"loss": 0.5, "right": 3, "mean": 0.25}
-    with pytest.raises(MingaError, match=r"a ndarray is no number.*save the rest to files"):
+    with pytest.raises(MingaError, match=r"a ndarray is not a number.*save the rest to files"):
         call(lambda: {"all": numpy.zeros(3)}, {})
 
 

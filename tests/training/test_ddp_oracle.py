@@ -61,8 +61,8 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         with processes(jobs, folder / "guard.log") as started:
             while started.running:
-                for name, code in started.wait(60):
-                    assert code == 0, (folder / f"{name.removeprefix('rank ')}.log").read_text()
+                for ended in started.wait(60):
+                    assert ended.code == 0, (folder / f"{ended.name.removeprefix('rank ')}.log").read_text()
     return {
         name: torch.tensor(json.loads((folder / f"{name}.json").read_text()), dtype=torch.float64)
         for name in OPTIMIZERS
