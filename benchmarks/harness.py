@@ -54,9 +54,10 @@ def on_ranks(function: str, ranks: int, arguments: Mapping[str, Any]) -> list[An
         ]
         with processes(jobs, Path(folder) / "guard.log") as started:
             while started.running:
-                for name, code in started.wait(60):
-                    if code:
-                        sys.exit(f"{name} failed:\n{Path(f'{folder}/{name.split()[1]}.log').read_text()}")
+                for ended in started.wait(60):
+                    if ended.code:
+                        log = Path(f"{folder}/{ended.name.split()[1]}.log").read_text()
+                        sys.exit(f"{ended.name} failed:\n{log}")
         return [json.loads(Path(f"{folder}/{rank}.json").read_text()) for rank in range(ranks)]
 
 

@@ -96,6 +96,7 @@ def train_elastic(
                     step=replica.step,
                     fruitless=steps.fruitless,
                     short=steps.short,
+                    ended=strategy.traits.lockstep and train_state.progress >= 1,
                     accused=member_session.accused,
                 )
                 review.gave_up(account, members, comm.last_sent)

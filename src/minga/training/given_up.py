@@ -7,7 +7,8 @@
 Ranks that wait for each other, or get what they did not expect, are as good as the network lets them be: all are there,
 and do what the strategy says. The first time they recover, since a network may do that too. When a generation with the
 same members comes to nothing again (or to little, for the third time), or a message had another length, the run ends
-and says who waited for whom.
+and says who waited for whom. It ends at once where some have made all of their steps and others have not: these would
+take the state of those at the end, and nobody would ever hear of it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class GivenUp:
     """Whether it has waited longer at the end of that generation than it had trained before."""
     waited: bool
     """Whether it has waited for another one in vain, rather than lost a connection."""
+    ended: bool
+    """Whether it had made all of its steps, which are those of the others."""
     waiting: str = ""
     """For what, at the end."""
     where: str = ""
@@ -62,7 +65,9 @@ class GivenUp:
     """In the accounts of others: what this rank had sent last to the one that did not expect it."""
 
     @classmethod
-    def of(cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, short: bool, accused: bool) -> Self:
+    def of(
+        cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, short: bool, ended: bool, accused: bool
+    ) -> Self:
         """`accused`: whether it has said that another one does not answer."""
         wrong = isinstance(lost, WrongLength)
         return cls(
@@ -71,6 +76,7 @@ class GivenUp:
             fruitless=fruitless,
             short=short,
             waited=accused or isinstance(lost, PeerTimeout),
+            ended=ended,
             waiting=lost.waiting[: _LONGEST["waiting"]],
             where=_lines_of(lost)[: _LONGEST["where"]],
             wrong=str(lost)[: _LONGEST["wrong"]] if wrong else "",
@@ -120,14 +126,15 @@ class Review:
             self._in_vain = 0
             return
         fruitless = all(each.fruitless for each in accounts)
+        apart = any(each.ended for each in accounts) and not all(each.ended for each in accounts)
         self._in_vain = self._in_vain + 1 if fruitless or all(each.short for each in accounts) else 1
-        if self._in_vain >= (2 if fruitless else _MOST_SHORT):
+        if apart or self._in_vain >= (2 if fruitless else _MOST_SHORT):
             accounts.sort(key=lambda each: each.rank)
             first, last_step = min(each.step for each in accounts), max(each.step for each in accounts)
             steps = f"step {first:,} was" if first == last_step else f"steps {first:,} to {last_step:,} were"
-            times = "twice" if self._in_vain == 2 else f"{self._in_vain} times"
+            times = {1: "", 2: ", twice in a row"}.get(self._in_vain, f", {self._in_vain} times in a row")
             raise StrategyError(
-                f"{steps} given up, {times} in a row, and all {comm.size} ranks were there, waiting for each other: "
+                f"{steps} given up{times}, and all {comm.size} ranks were there, waiting for each other: "
                 f"{'; '.join(map(str, accounts))}. {_REMEDY}"
             )
 
