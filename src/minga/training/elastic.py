@@ -96,7 +96,7 @@ def train_elastic(
                     step=replica.step,
                     fruitless=steps.fruitless,
                     short=steps.short,
-                    ended=strategy.traits.lockstep and train_state.progress >= 1,
+                    ended=strategy.traits.lockstep and steps.ended,
                     accused=member_session.accused,
                 )
                 review.gave_up(account, members, comm.last_sent)
@@ -122,6 +122,8 @@ class _Steps:
         self._began = self._last = 0.0
         self.broken_off = False
         """Whether training has ended before its end."""
+        self.ended = False
+        """Whether the last step was made, and others are waited for after it."""
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -133,8 +135,9 @@ class _Steps:
     def stepped(self) -> None:
         state, self._last = self._train_state, time.monotonic()
         self._received = [*self._received[:1], self._traffic.received]
+        self.ended = state.progress >= 1
         self._member_session.stepped(
-            step=state.replica.step, epoch=state.order.epoch, offset=state.order.offset, last=state.progress >= 1
+            step=state.replica.step, epoch=state.order.epoch, offset=state.order.offset, last=self.ended
         )
 
     @property
