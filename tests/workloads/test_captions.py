@@ -20,8 +20,7 @@ from minga.errors import ConfigError, DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
 from minga.workloads.captions.decoding import beam_search, greedy, sentences
-from minga.workloads.captions.encoders import encode, load_encoder, read_colour, save_features
-from minga.workloads.captions.features import Features
+from minga.workloads.captions.encoders import Features, encode, load_encoder, read_colour, save_features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.captions.speaking import Speaker
 

@@ -22,7 +22,7 @@ from minga.errors import DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
 from minga.workloads.cifar10 import VggLike
-from minga.workloads.resnet import ResNet34
+from minga.workloads.models import ResNet34
 
 
 def kinds(model: nn.Sequential) -> list[str]:

@@ -8,7 +8,6 @@ Photographs come as features that an encoder has computed before: DIR/flickr8k/f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
@@ -26,7 +24,7 @@ from minga.data.formats.vocabulary import padded
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
-from minga.workloads.captions.features import Features
+from minga.workloads.captions.encoders import Features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.schedules import warm_up_and_fall
 
@@ -69,10 +67,6 @@ def load_caption_data(data: Path | None) -> CaptionData:
 def bleu_metrics() -> dict[str, Bleu]:
     """BLEU-1 to BLEU-4 of all words: small letters, no punctuation, neither the beginning nor the end."""
     return {f"BLEU-{order}": Bleu(order=order) for order in range(1, 5)}
-
-
-def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    return torch.optim.Adam(parameters, lr=0.002)
 
 
 def _told(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -120,7 +114,7 @@ def flickr8k_captions(data: Path | None = None) -> Workload:
         metrics={"perplexity": Perplexity(padding=_NO_PLACE)},
         further_tests=(FurtherTest(data=content.photographs("dev"), predict=_said, metrics=bleu_metrics()),),
         main="BLEU-1",
-        optimizer=_adam,
+        optimizer=partial(torch.optim.Adam, lr=0.002),
         schedule=warm_up_and_fall,
         batch=64,
         epochs=10,
