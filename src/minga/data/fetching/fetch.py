@@ -9,7 +9,7 @@ What is here already and whole is left alone; each file gets its name only when 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from minga.data.fetching.unpack import is_archive, take_members, unpack
 from minga.data.fetching.verify import check_folder, check_known, files_in, record, recorded
 from minga.data.packed import lies_here
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
-from minga.data.sources import KnownArchive, KnownDataset, KnownFile
+from minga.data.sources import KnownArchive, KnownDataset, KnownFile, PublishedFile
 from minga.errors import DataError
 
 __all__ = ["FetchedFile", "fetch"]
@@ -58,7 +58,7 @@ def fetch(
         raise DataError(f"--from {source}: there is no such folder or file")
     fetching = _Fetching(dataset, data / dataset.folder, source, link, progress, patience)
     try:
-        return fetching.bring(everything=everything)
+        return list(fetching.bring(everything=everything))
     except OSError as error:
         raise DataError(
             f"{dataset.name} can't be brought to {fetching.folder} ({error}); make it writable, or use "
@@ -75,19 +75,15 @@ class _Fetching:
     progress: ProgressDisplay
     patience: Patience | None
 
-    def bring(self, *, everything: bool) -> list[FetchedFile]:
-        brought = []
+    def bring(self, *, everything: bool) -> Iterator[FetchedFile]:
         for file in self.dataset.files:
             if file.archive is None:
-                brought.append(self.file(file, wanted=everything or not file.optional))
+                yield self.file(file, wanted=everything or not file.optional)
         for archive in self.dataset.archives:
-            wanted = everything or not archive.optional
-            members = [file for file in self.dataset.files if file.archive == archive.name]
             if archive.into is not None:
-                brought.append(self.whole_archive(archive, wanted=wanted))
-            elif members:
-                brought += self.members(archive, members)
-        return brought
+                yield self.whole_archive(archive, self.folder / archive.into, wanted=everything or not archive.optional)
+            else:
+                yield from self.members(archive)
 
     def file(self, file: KnownFile, *, wanted: bool) -> FetchedFile:
         if (here := self._whole(file)) is not None:
@@ -107,74 +103,63 @@ class _Fetching:
             raise DataError(f"{file.name} is not published; bring it with --from DIR. {self.dataset.note}".rstrip())
         return FetchedFile(file.name, "left out", self.folder / file.name)
 
-    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[FetchedFile]:
-        brought = [FetchedFile(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
-        missing = [file for file in files if file.name not in {each.name for each in brought}]
-        packed: Path | None = None
-        if self.source is not None:
-            found = {file: find_file(self.source, self.dataset, file.name) for file in missing}
-            brought += [self._copied(file, path) for file, path in found.items() if path is not None]
-            missing = [file for file, path in found.items() if path is None]
-            packed = find_archive(self.source, archive)
-            if missing and packed is None:
-                raise self._not_there([*(file.name for file in missing), archive.name])
+    def members(self, archive: KnownArchive) -> Iterator[FetchedFile]:
+        missing = []
+        for file in self.dataset.files:
+            if file.archive != archive.name:
+                continue
+            if (here := self._whole(file)) is not None:
+                yield FetchedFile(file.name, "here", here)
+            elif self.source is not None and (found := find_file(self.source, self.dataset, file.name)) is not None:
+                yield self._copied(file, found)
+            else:
+                missing.append(file)
         if not missing:
-            return brought
-        self.folder.mkdir(parents=True, exist_ok=True)
+            return
+        packed = self._downloaded(archive) if self.source is None else find_archive(self.source, archive)
         if packed is None:
-            packed = self._downloaded(archive)
+            raise self._not_there([*(file.name for file in missing), archive.name])
+        self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=self.folder) as name:
             there = take_members(packed, {file.name for file in missing}, Path(name))
             for file in missing:
                 if file.name not in there:
                     raise DataError(f"{packed} has no {file.name}; is it the right archive?")
                 self._refuse_damaged(file, Path(name) / file.name, packed=False)
-                target = self.folder / file.name
-                (Path(name) / file.name).replace(target)
-                brought.append(self._recorded(file, target, archive.url if self.source is None else str(packed)))
+                target = (Path(name) / file.name).replace(self.folder / file.name)
+                yield self._recorded(file, target, archive.url if self.source is None else str(packed))
         if self.source is None:
             packed.unlink()
-        return brought
 
-    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> FetchedFile:
-        assert archive.into is not None
-        target = self.folder / archive.into
-        if self._is_as_recorded(archive):
-            return FetchedFile(archive.into, "here", target)
-        if self.source is None and self._was_put_here(archive, target):
-            return FetchedFile(archive.into, "here", target)
-        origin = archive.url
-        downloaded: Path | None = None
-        if self.source is not None:
-            packed = find_archive(self.source, archive)
-            folder = find_folder(self.source, self.dataset, archive) if packed is None else None
-            if packed is not None:
-                self._refuse_damaged(archive, packed, packed=False)
-                self._spare_others(archive, target)
-                unpack(packed, target, progress=self.progress)
-            elif folder is not None and wanted:
-                check_apart(folder, target)
-                self._spare_others(archive, target)
-                bring_folder(folder, target, link=self.link)
-            elif wanted:
+    def whole_archive(self, archive: KnownArchive, target: Path, *, wanted: bool) -> FetchedFile:
+        if self._is_as_recorded(archive) or (self.source is None and self._was_put_here(archive, target)):
+            return FetchedFile(target.name, "here", target)
+        packed = find_archive(self.source, archive) if self.source is not None else None
+        folder = None
+        if self.source is not None and packed is None and wanted:
+            folder = find_folder(self.source, self.dataset, archive)
+            if folder is None:
                 named = ", ".join(self.dataset.classes) or repr(self.dataset.class_folders)
-                pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else archive.into
+                pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else target.name
                 raise self._not_there([archive.name, pictures])
-            else:
-                return FetchedFile(archive.into, "left out", target)
-            origin = str(packed or folder)
-        elif wanted:
-            self._spare_others(archive, target)
-            downloaded = self._downloaded(archive)
-            unpack(downloaded, target, progress=self.progress)
+            check_apart(folder, target)
+        if packed is None and not wanted:
+            return FetchedFile(target.name, "left out", target)
+        if packed is not None:
+            self._refuse_damaged(archive, packed, packed=False)
+        self._spare_others(archive, target)
+        if folder is not None:
+            bring_folder(folder, target, link=self.link)
         else:
-            return FetchedFile(archive.into, "left out", target)
+            packed = packed or self._downloaded(archive)
+            unpack(packed, target, progress=self.progress)
         paths = list(files_in(target))
+        origin = archive.url if self.source is None else str(packed or folder)
         with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
             record(self.folder, paths, origin=origin, below=archive.into, advance=advance)
-        if downloaded is not None:
-            downloaded.unlink()
-        return FetchedFile(archive.into, "fetched", target)
+        if self.source is None and packed is not None:
+            packed.unlink()
+        return FetchedFile(target.name, "fetched", target)
 
     def _whole(self, file: KnownFile) -> Path | None:
         """Where it lies, if it does and is not damaged."""
@@ -183,18 +168,17 @@ class _Fetching:
 
     def _is_as_recorded(self, archive: KnownArchive) -> bool:
         """Whether all that an archive was unpacked to is there, and as it was then."""
-        remembered = recorded(self.folder)
-        count = sum(name.startswith(f"{archive.into}/") for name in remembered)
-        if not count:
+        expected = recorded(self.folder, archive.into)
+        if not expected:
             return False
-        with self.progress.task(f"checking {archive.into}", total=count, unit="files") as advance:
-            return all(each.state == "whole" for each in check_folder(archive, self.folder, remembered, advance))
+        with self.progress.task(f"checking {archive.into}", total=len(expected), unit="files") as advance:
+            return all(each.state == "whole" for each in check_folder(archive, self.folder, expected, advance))
 
     def _was_put_here(self, archive: KnownArchive, target: Path) -> bool:
         """Whether people unpacked it themselves: it will do, and what nobody wrote down can't be damaged."""
-        ours = any(name.startswith(f"{archive.into}/") for name in recorded(self.folder))
         unfinished = (self.folder / archive.name).exists()
-        return not ours and not unfinished and find_folder(target, self.dataset, archive) is not None
+        ours = unfinished or recorded(self.folder, archive.into)
+        return not ours and find_folder(target, self.dataset, archive) is not None
 
     def _spare_others(self, archive: KnownArchive, target: Path) -> None:
         """`DataError` where bringing the folder anew would remove what somebody else has put into it."""
@@ -215,6 +199,12 @@ class _Fetching:
             self._download(archive.url, path, archive, packed=False)
         return path
 
+    def _download(self, url: str, target: Path, known: PublishedFile, *, packed: bool) -> None:
+        def check(path: Path) -> str | None:
+            return check_known(path, known, packed=packed)
+
+        download(url, target, check=check, progress=self.progress, patience=self.patience)
+
     def _copied(self, file: KnownFile, found: Path) -> FetchedFile:
         packed = found.name == f"{file.name}.gz"
         self._refuse_damaged(file, found, packed=packed)
@@ -229,16 +219,7 @@ class _Fetching:
         record(self.folder, [target], origin=origin)
         return FetchedFile(file.name, "fetched", target)
 
-    def _download(self, url: str, target: Path, known: KnownFile | KnownArchive, *, packed: bool) -> None:
-        download(
-            url,
-            target,
-            check=lambda path: check_known(path, known, packed=packed),
-            progress=self.progress,
-            patience=self.patience,
-        )
-
-    def _refuse_damaged(self, known: KnownFile | KnownArchive, path: Path, *, packed: bool) -> None:
+    def _refuse_damaged(self, known: PublishedFile, path: Path, *, packed: bool) -> None:
         if (problem := check_known(path, known, packed=packed)) is not None:
             raise DataError(f"{path} is not the {known.name} of {self.dataset.name}: {problem}")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
-from minga.data.fetching.unpack import is_archive, put_in_place
+from minga.data.fetching.unpack import in_place_of, is_archive
 from minga.data.formats.pictures import PICTURE_ENDINGS, class_names
 from minga.data.packed import lies_here
 from minga.data.sources import KnownArchive, KnownDataset
@@ -86,11 +85,8 @@ def check_apart(source: Path, target: Path) -> None:
 
 def bring_folder(source: Path, target: Path, *, link: bool) -> None:
     """Copy (or link to) a folder; it has its name when all of it is there."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".copying-", dir=target.parent) as name:
-        temporary = Path(name) / "content"
+    with in_place_of(target) as new:
         if link:
-            temporary.symlink_to(source.resolve(), target_is_directory=True)
+            new.symlink_to(source.resolve(), target_is_directory=True)
         else:
-            shutil.copytree(source, temporary)
-        put_in_place(temporary, target)
+            shutil.copytree(source, new)
