@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from minga.data.directory import data_directory
 from minga.data.formats.base import PARTS, PictureShape
-from minga.data.formats.dataset import ReaderDataset, as_dataset
+from minga.data.formats.dataset import ReaderDataset
 from minga.data.formats.pictures import PictureReader
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import PreparedManifest, is_prepared
@@ -101,7 +101,7 @@ def _in_folders(data: Path | None) -> tuple[Model, Sets]:
             f"there are pictures of {len(pictures.classes)} class ({pictures.classes[0]!r}); there should be a folder "
             "for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
         )
-    train, validation, test = (as_dataset(pictures, places, dtype="float16") for places in _parts(pictures))
+    train, validation, test = (ReaderDataset(pictures, places, dtype="float16") for places in _parts(pictures))
     if not len(test):
         raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
     return partial(ResNet34, len(pictures.classes)), (train, validation if len(validation) else None, test)

@@ -62,11 +62,6 @@ class Vocabulary:
         cut = cut[: cut.index(END)] if END in cut else cut
         return " ".join(self.words[number] for number in cut if number != START)
 
-    @property
-    def single_letters(self) -> frozenset[int]:
-        """The numbers of words of one letter."""
-        return frozenset(number for number, word in enumerate(self.words) if len(word) == 1)
-
     @cached_property
     def numbers(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class ChunkOutcome:
     samples: int
     moments: MeanAndDeviation | None
     """Of the training inputs."""
-    bad: list[tuple[int, str, str]] = field(default_factory=list)
+    bad: list[tuple[int, str, str]]
     """Number, name and what is wrong."""
 
 
@@ -133,10 +133,10 @@ def do_all(
 
 def _problem(sample: RawSample, wanted: Mapping[str, Field]) -> str | None:
     """What does not fit, in words."""
-    for name, field_ in wanted.items():
+    for name, field in wanted.items():
         values = np.asarray(sample[name])
-        if values.shape != field_.shape:
-            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field_.shape))}"
+        if values.shape != field.shape:
+            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field.shape))}"
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             return f"its {name} have NaN or infinite values"
     return None
