@@ -200,17 +200,15 @@ class TableReader(Reader):
 
     def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
         """In one pass over the table; `indices` must grow."""
-        wanted = iter(indices)
-        at = next(wanted, None)
-        for number, row in enumerate(self._rows):
-            if at is None:
+        rows = enumerate(self._rows)
+        for index in indices:
+            row = next((row for number, row in rows if number == index), None)
+            if row is None:
                 return
-            if number == at:
-                try:
-                    yield self._sample(number, row)
-                except BadSample as bad:
-                    yield bad
-                at = next(wanted, None)
+            try:
+                yield self._sample(index, row)
+            except BadSample as bad:
+                yield bad
 
     def _sample(self, number: int, row: Sequence[Any]) -> RawSample:
         if len(row) != len(self._rows.columns):

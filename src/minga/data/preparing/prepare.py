@@ -127,7 +127,8 @@ def prepare(
         bad: list[tuple[int, str, str]] = []
         with progress.task("preparing", total=sum(split.counts), unit="samples") as advance:
             chunks = _chunks(reader, split, record_bytes(fields))
-            for done in do_all(job, origin, reader, chunks, jobs=_jobs(recipe, reader), advance=advance):
+            for done in do_all(job, origin, reader, chunks, jobs=_jobs(recipe, reader)):
+                advance(done.samples)
                 moments = done.moments if moments is None else moments.joined(done.moments)
                 bad += done.bad
         places = places.without({(int(split.part[index]), int(split.position[index])) for index, _, _ in bad})
