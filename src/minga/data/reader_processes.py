@@ -54,7 +54,6 @@ class ReaderProcesses:
             reader = _ReaderProcess(dataset, [each.line for each in self._all])
             self._all.append(reader)
             self._free.put(reader)
-        self._alive = count
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._all)
 
@@ -64,36 +63,29 @@ class ReaderProcesses:
 
     def read(self, indices: Tensor, seed: int) -> Any:
         """The samples at `indices` as one batch, on the CPU."""
-        while self._alive:
-            reader = self._free.get()
-            if reader is None:  # the last one has died while we waited
-                self._free.put(None)
-                break
+        while (reader := self._free.get()) is not None:
+            if not reader.alive:
+                continue
             try:
-                batch = reader.ask(indices, seed)
+                return reader.ask(indices, seed)
             except OSError as error:
                 self._lost(reader, error)
-                continue
-            except BaseException:
-                self._free.put(reader)
-                raise
-            self._free.put(reader)
-            return batch
+            finally:
+                if reader.alive:
+                    self._free.put(reader)
+        self._free.put(None)  # for whoever asks after us
         # By itself, one batch at a time; without the seed, since the random numbers here are the model's.
         with self._lock:
             return fetch(self._dataset, indices, _CPU)
 
     def close(self) -> None:
         """End them; whoever asks from now on reads by himself."""
-        self._alive = 0
-        self._free.put(None)
         _end(self._all)
+        self._free.put(None)
 
     def _lost(self, reader: _ReaderProcess, error: OSError) -> None:
         reader.end()
-        with self._lock:
-            self._alive -= 1
-            alive = self._alive
+        alive = len(self.pids)
         rest = f"others that go on: {alive}" if alive else "the rank reads by itself from now on"
         _LOG.warning("reader process %d was lost (%s); %s", reader.pid, error, rest)
         if not alive:

@@ -18,15 +18,7 @@ from minga.data.formats.shaping import shape_array
 from minga.data.packed import read_plain
 from minga.errors import DataError
 
-__all__ = [
-    "CIFAR10_FILES",
-    "IDX_FILES",
-    "ArrayReader",
-    "PictureArrays",
-    "read_cifar10_part",
-    "read_idx",
-    "read_idx_part",
-]
+__all__ = ["CIFAR10_FILES", "IDX_FILES", "ArrayReader", "read_cifar10_part", "read_idx", "read_idx_part"]
 
 PictureArrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures, samples x channels x height x width, and their classes."""

@@ -118,9 +118,8 @@ def prepare(
     fields = _fields_of(reader, split, recipe)
     with new_folder(out, replace=replace) as folder:
         places = ShardPlaces.of(folder, fields, split.counts, recipe.shard_bytes)
-        needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
         remedy = "choose another with --out, smaller pictures with --resize, or --dtype uint8"
-        check_space("the prepared set", out.parent, needed, remedy)
+        check_space("the prepared set", out.parent, places.bytes, remedy)
         places.make_files()
         job = ShardJob(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
         moments: MeanAndDeviation | None = None
@@ -216,20 +215,17 @@ def _write_skipped(folder: Path, bad: Sequence[tuple[int, str, str]]) -> None:
 def _parts(
     places: ShardPlaces, reader: Reader, split: Split, bad: set[int], progress: ProgressDisplay
 ) -> dict[str, PreparedPart]:
-    files = [(part, *each) for part in range(len(PARTS)) for each in places.shards(part)]
-    total = sum(layout.size for _, _, layout in files)
-    shards: dict[int, list[ShardFile]] = {part: [] for part in range(len(PARTS))}
-    with progress.task("computing checksums", total=total, unit="bytes") as advance:
-        for part, path, layout in files:
-            size, digest = digest_of(path, advance=advance)
-            shards[part].append(ShardFile(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
-    return {
-        PARTS[part]: PreparedPart(
-            samples=places.counts[part], classes=_balance(reader, split, part, bad), shards=tuple(shards[part])
-        )
-        for part in range(len(PARTS))
-        if places.counts[part]
-    }
+    parts = {}
+    with progress.task("computing checksums", total=places.bytes, unit="bytes") as advance:
+        for part, files in enumerate(places.shards):
+            shards = []
+            for path, layout in files:
+                size, digest = digest_of(path, advance=advance)
+                shards.append(ShardFile(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
+            if shards:
+                classes = _balance(reader, split, part, bad)
+                parts[PARTS[part]] = PreparedPart(samples=places.counts[part], classes=classes, shards=tuple(shards))
+    return parts
 
 
 def _balance(reader: Reader, split: Split, part: int, bad: set[int]) -> Mapping[str, int]:

@@ -5,10 +5,12 @@ Where samples turn out to be bad, places stay empty; at the end the last samples
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,24 +38,33 @@ class ShardPlaces:
         per_shard = max(1, shard_bytes // max(1, record_bytes(fields)))
         return cls(folder, fields, tuple(counts), per_shard)
 
-    def shards(self, part: int) -> list[tuple[Path, ShardLayout]]:
-        """The files of a part."""
-        starts = range(0, self.counts[part], self.per_shard)
-        sizes = [min(self.per_shard, self.counts[part] - start) for start in starts]
+    @cached_property
+    def shards(self) -> list[list[tuple[Path, ShardLayout]]]:
+        """The files of each part."""
         return [
-            (self.folder / f"{PARTS[part]}-{number:05d}.safetensors", ShardLayout.of(self.fields, size))
-            for number, size in enumerate(sizes)
+            [
+                (
+                    self.folder / f"{part}-{number:05d}.safetensors",
+                    ShardLayout.of(self.fields, min(self.per_shard, count - start)),
+                )
+                for number, start in enumerate(range(0, count, self.per_shard))
+            ]
+            for part, count in zip(PARTS, self.counts, strict=True)
         ]
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(layout.size for files in self.shards for _, layout in files)
 
     def make_files(self) -> None:
         """All of them, in their full size and without samples."""
-        for part in range(len(self.counts)):
-            for path, layout in self.shards(part):
-                with path.open("wb") as file:
-                    file.write(layout.header)
-                    file.flush()
-                    # Room on the disk, not only a size: a disk that gets full is noticed now, not in the middle.
-                    os.posix_fallocate(file.fileno(), 0, layout.size)
+        for path, layout in itertools.chain.from_iterable(self.shards):
+            with path.open("wb") as file:
+                file.write(layout.header)
+                file.flush()
+                # Room on the disk, not only a size: a disk that gets full is noticed now, not in the middle.
+                os.posix_fallocate(file.fileno(), 0, layout.size)
 
     def without(self, holes: Set[tuple[int, int]]) -> ShardPlaces:
         """Have the last samples of each part move to where there are none (by part and position); the places then."""
@@ -66,8 +77,7 @@ class ShardPlaces:
             for hole, mover in zip(to, movers, strict=True):
                 writer.move(part, mover, hole)
         writer.close()
-        for part in range(len(counts)):
-            old, new = self.shards(part), after.shards(part)
+        for old, new in zip(self.shards, after.shards, strict=True):
             for path, _ in old[len(new) :]:
                 path.unlink()
             if new and new[-1] != old[len(new) - 1]:
@@ -80,7 +90,6 @@ class ShardWriter:
 
     def __init__(self, places: ShardPlaces) -> None:
         self._places = places
-        self._layouts = [places.shards(part) for part in range(len(places.counts))]
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def write(self, part: int, position: int, sample: RawSample) -> None:
@@ -109,7 +118,7 @@ class ShardWriter:
     def _at(self, part: int, position: int) -> tuple[int, ShardLayout, int]:
         """The open file that a sample is in, what it is like, and the sample's row in it."""
         shard, row = divmod(position, self._places.per_shard)
-        path, layout = self._layouts[part][shard]
+        path, layout = self._places.shards[part][shard]
         if path in self._open:
             self._open.move_to_end(path)
         else:
