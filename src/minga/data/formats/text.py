@@ -6,17 +6,14 @@ inputs, targets = pieces(numbers, context=64)                   # for each chara
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minga.data.formats.base import OnePassReader, RawSample
-from minga.data.packed import DAMAGE, open_plain
+from minga.data.packed import open_text
 from minga.errors import DataError
 
 __all__ = ["TextReader", "as_numbers", "pieces"]
@@ -54,7 +51,7 @@ class TextReader(OnePassReader):
         self._context = context
         seen: set[str] = set()
         length = 0
-        with self._opened() as text:
+        with open_text(self._path) as text:
             while block := text.read(_BLOCK):
                 seen.update(block)
                 length += len(block)
@@ -76,7 +73,7 @@ class TextReader(OnePassReader):
 
     def rows(self) -> Iterator[str]:
         """Each piece with the character that follows it."""
-        with self._opened() as text:
+        with open_text(self._path) as text:
             piece = text.read(self._context + 1)
             while len(piece) > self._context:
                 yield piece
@@ -85,12 +82,3 @@ class TextReader(OnePassReader):
     def sample_of(self, index: int, row: str) -> RawSample:
         numbers = np.array([self._numbers[character] for character in row], dtype=self._type)
         return {"inputs": numbers[:-1], "targets": numbers[1:]}
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[TextIO]:
-        try:
-            with open_plain(self._path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
-                yield text
-        except (*DAMAGE, UnicodeDecodeError) as error:
-            remedy = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-            raise DataError(f"{self._path} can't be read as text in UTF-8 ({error}){remedy}") from None

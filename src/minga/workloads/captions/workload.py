@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
 from minga.data.formats.captions import CAPTIONS, SPLITS, CaptionFiles, find_features
-from minga.data.formats.vocabulary import padded
+from minga.data.formats.vocabulary import padded, padded_groups
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
@@ -52,9 +52,7 @@ class CaptionData(CaptionFiles):
     def photographs(self, split: str) -> TensorDataset:
         """A sample for each photograph: its features and all that people said."""
         told = [[self.vocabulary.reference(each) for each in self.captions[name]] for name in self.names[split]]
-        most, longest = max(map(len, told)), max(len(words) for several in told for words in several)
-        references = [torch.from_numpy(padded([*several, *[[]] * (most - len(several))], longest)) for several in told]
-        return TensorDataset(self.features.of(self.names[split]), torch.stack(references))
+        return TensorDataset(self.features.of(self.names[split]), torch.from_numpy(padded_groups(told)))
 
 
 def load_caption_data(data: Path | None) -> CaptionData:
