@@ -84,7 +84,7 @@ def download(
         part.replace(target)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Download:
     """What has come of a file, and attempts to get the rest."""
 
@@ -94,6 +94,8 @@ class _Download:
     version: Path
     progress: ProgressDisplay
     patience: Patience
+    advance: Callable[[int], None] | None = None
+    """Of the bar that is shown since the first answer, which says how long it is."""
 
     @property
     def size(self) -> int:
@@ -105,21 +107,13 @@ class _Download:
 
     def bring(self) -> None:
         """Attempt after attempt, until all of it is there."""
+        self.advance = None
         failures, pause = 0, self.patience.first_pause_seconds
         with contextlib.ExitStack() as bar:
-            advance: Callable[[int], None] | None = None
-
-            def show(total: int | None, done: int) -> Callable[[int], None]:
-                nonlocal advance
-                if advance is None:
-                    advance = bar.enter_context(self.progress.task(self.target.name, total=total, unit="bytes"))
-                    advance(done)
-                return advance
-
             while True:
                 before = self.size
                 try:
-                    return self._attempt(show)
+                    return self._attempt(bar)
                 except _Broken as error:
                     came = self.size > before
                     failures, pause = (1, self.patience.first_pause_seconds) if came else (failures + 1, pause * 2)
@@ -131,7 +125,7 @@ class _Download:
                         ) from None
                 time.sleep(pause)
 
-    def _attempt(self, show: Callable[[int | None, int], Callable[[int], None]]) -> None:
+    def _attempt(self, bar: contextlib.ExitStack) -> None:
         folder, here = self.target.parent, self.size
         headers = {"User-Agent": "minga", "Accept-Encoding": "identity"}
         if here:
@@ -144,16 +138,18 @@ class _Download:
                 start, total = _range_of(answer)
                 if start not in (0, here):
                     raise _Broken(f"it goes on at byte {start:,} instead of {here:,}")
-                advance = show(total, here)
+                if self.advance is None:
+                    self.advance = bar.enter_context(self.progress.task(self.target.name, total=total, unit="bytes"))
+                    self.advance(here)
                 if start != here:  # it gives all of it, from the beginning
-                    advance(-here)
+                    self.advance(-here)
                     self.begin_again()
                 if total is not None:
                     check_space(self.target.name, folder, total - start, "make room, or use another with --data DIR")
                 self.version.write_text(_version_of(answer), encoding="utf-8")
                 while piece := answer.read(_PIECE):
                     self.file.write(piece)
-                    advance(len(piece))
+                    self.advance(len(piece))
                 self.file.flush()
                 if total is not None and self.size < total:
                     raise _Broken(f"the connection ended after {self.size:,} of {total:,} bytes")

@@ -145,21 +145,16 @@ def encode(
                         raise
                     skipped[path.name] = str(error)
             if prepared:
-                some = [name for name, _ in prepared]
+                names += [name for name, _ in prepared]
                 rows.append(encoder.module(torch.stack([each for _, each in prepared])).flatten(1).float())
-                _refuse_non_finite(encoder.name, some, rows[-1])
-                names += some
+                bad = (~rows[-1].isfinite().all(dim=1)).nonzero().flatten().tolist()
+                if bad:
+                    raise DataError(f"the encoder {encoder.name} makes NaN or infinite values of {prepared[bad[0]][0]}")
             done(min(at + batch, len(pictures)))
     if not rows:
         first = next(iter((skipped or {}).values()), "there are none")
         raise DataError(f"not one of {len(pictures):,} pictures can be used: {first}")
     return Features(names, torch.cat(rows))
-
-
-def _refuse_non_finite(encoder: str, names: Sequence[str], rows: Tensor) -> None:
-    bad = ~rows.isfinite().all(dim=1)
-    if bool(bad.any()):
-        raise DataError(f"the encoder {encoder} makes NaN or infinite values of {names[int(bad.nonzero()[0])]}")
 
 
 def save_features(path: Path, features: Features, encoder: str) -> None:
