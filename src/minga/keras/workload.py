@@ -11,12 +11,12 @@ import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, StackDataset, TensorDataset
 
 from minga.base.user_files import names_in_file
 from minga.data.batches import first_samples
@@ -192,20 +192,6 @@ def _samples(data: Dataset[Any]) -> int:
 # --- data as Keras takes it: arrays, channels last -----------------------------------------------------------------
 
 
-class _Samples(Dataset[Any]):
-    """Several arrays of inputs, as models with several inputs want them, and one of targets."""
-
-    def __init__(self, inputs: Any, targets: Tensor) -> None:
-        self._inputs = inputs
-        self._targets = targets
-
-    def __len__(self) -> int:
-        return len(self._targets)
-
-    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
-        return _each_input(self._inputs, lambda tensor: tensor[index]), self._targets[index]
-
-
 def _as_dataset(name: str, data: Any) -> Dataset[Any]:
     """`(x, y)` as a data set; what is one already stays as it is."""
     if isinstance(data, Dataset):
@@ -225,7 +211,10 @@ def _as_dataset(name: str, data: Any) -> Dataset[Any]:
         raise WorkloadError(f"{name} has {lengths} inputs and {len(targets)} targets; there should be as many of each")
     if not len(targets):
         raise WorkloadError(f"{name} has no samples; give some{'' if name == 'train' else ', or None for no test'}")
-    return TensorDataset(inputs, targets) if isinstance(inputs, Tensor) else _Samples(inputs, targets)
+    if isinstance(inputs, Tensor):
+        return TensorDataset(inputs, targets)
+    several: Any = StackDataset(**inputs) if isinstance(inputs, dict) else StackDataset(*inputs)
+    return StackDataset(several, cast(Any, targets))
 
 
 def _each_input(value: Any, function: Any) -> Any:
@@ -242,16 +231,16 @@ def _several(value: Any) -> bool:
     return isinstance(value, tuple | list) and bool(value) and getattr(value[0], "shape", ()) != ()
 
 
-def _native(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-    """In this machine's order of bytes, which torch insists on and files of other machines may not have."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
 def _tensor(value: Any) -> Tensor:
-    try:
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(_native(numpy.ascontiguousarray(value)))
-    except TypeError:
-        raise WorkloadError(f"{type(value).__name__} is no array of numbers; {_FORMS}") from None
+    if isinstance(value, Tensor):
+        tensor = value
+    else:
+        array = numpy.ascontiguousarray(value)
+        try:
+            # In this machine's order of bytes, which torch insists on and files of other machines may not have.
+            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        except TypeError:
+            raise WorkloadError(f"{type(value).__name__} is no array of numbers; {_FORMS}") from None
     # As fit() does: numpy's usual float64 becomes what the model computes with; integers are cast by the model.
     usual = getattr(torch, import_keras().config.floatx())
     return tensor.to(usual) if tensor.is_floating_point() else tensor

@@ -103,10 +103,11 @@ def _put_in_place(folder: Path, out: Path, replace: bool) -> None:
 def _tidy(out: Path, *, remove: bool) -> None:
     """Of those who were killed in the middle: the set that one had moved away comes back if nothing is in its place.
 
-    `remove`: what else they have left.
+    `remove`: what else they have left. Whoever is at work holds what is his.
     """
-    for path in _remains(out):
-        held = _lock(path)
+    begun = re.compile(f"{re.escape(_prefix(out))}[a-z0-9_]{{8}}({_BEFORE})?")
+    for path in sorted(out.parent.iterdir()) if out.parent.is_dir() else ():
+        held = _lock(path) if begun.fullmatch(path.name) and path.is_dir() else None
         if held is None:
             continue
         try:
@@ -116,13 +117,6 @@ def _tidy(out: Path, *, remove: bool) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(held)
-
-
-def _remains(out: Path) -> list[Path]:
-    """Folders that were begun for this one, by those who are at work and by those who are not any more."""
-    ours = re.compile(f"{re.escape(_prefix(out))}[a-z0-9_]{{8}}({_BEFORE})?")
-    found = out.parent.iterdir() if out.parent.is_dir() else ()
-    return sorted(path for path in found if ours.fullmatch(path.name) and path.is_dir())
 
 
 def _prefix(out: Path) -> str:
