@@ -109,8 +109,8 @@ def prepare(
     from minga.data.formats import origin_of_known, origin_of_path
     from minga.data.formats.base import PictureShape
     from minga.data.formats.tables import TableChoice
+    from minga.data.preparing.prepare import Recipe, parse_size
     from minga.data.preparing.prepare import prepare as make
-    from minga.data.preparing.recipe import Recipe, parse_size
     from minga.data.sources import known_datasets
     from minga.data.split import parse_fractions
 
@@ -151,9 +151,7 @@ def prepare(
         origin,
         out.expanduser(),
         recipe,
-        name=source if known is not None else None,
-        licence=known.licence if known is not None else "unknown",
-        citation=known.citation if known is not None else "",
+        known=known,
         replace=replace,
         progress=bars(quiet=as_json),
     )
