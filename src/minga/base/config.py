@@ -5,8 +5,9 @@
         nodes: int = 1
 
 Fields are checked and converted by their types (pydantic does that), whether they come from Python, from TOML
-or from the command line; `check()` is for what several fields say together. The string under a field is its
-documentation, for people who read the source and for those who ask the command line.
+or from the command line. `Annotated[int, limits(1)]` says what a number may be; `check()` is for what several fields
+say together. The string under a field is its documentation, for people who read the source and for those who ask
+the command line.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import ast
 import dataclasses
 import functools
 import inspect
+import math
 import textwrap
 import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import AfterValidator, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "documentation_of", "fields_of"]
+__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "documentation_of", "fields_of", "limits"]
 
 
 class FieldError(ConfigError):
@@ -122,6 +124,18 @@ def build(cls: type[AnyConfig], values: Mapping[str, Any]) -> AnyConfig:
         if field.name not in values and default_of(field) is dataclasses.MISSING:
             raise FieldError((field.name,), f"{cls.kind} needs a value for {field.name!r}")
     return cls(**values)
+
+
+def limits(least: float, most: float = math.inf) -> AfterValidator:
+    """What a number may be, in the type of its field. Infinity is never meant, and neither is NaN."""
+    should = f"at least {least}" if most == math.inf else f"{least} to {most}"
+
+    def check(value: float) -> float:
+        if not least <= value <= most or value == math.inf:
+            raise ConfigError(f"should be {should}, not {f'{value:g}' if isinstance(value, float) else value}")
+        return value
+
+    return AfterValidator(check)
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
