@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from minga.cli.option_groups import options_of
+from minga.cli.output import say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["InterfaceOption", "Listen", "ListenOptions", "TlsOption", "TokenFileOption"]
 
-InterfaceOption = Annotated[
-    str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
-]
+InterfaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Network interface to use, such as eth0.")]
 TlsOption = Annotated[
     str | None,
-    typer.Option("--tls", metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
+    typer.Option(metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
 ]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
+    Path | None, typer.Option(metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
 ]
 
 
@@ -35,12 +33,10 @@ class Listen:
 
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."
-        ),
+        typer.Option(metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."),
     ] = None
     expect: Annotated[
-        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
+        int | None, typer.Option(metavar="N", help="With --listen: nodes in all; --nodes are those here.")
     ] = None
     interface: InterfaceOption = None
     tls: TlsOption = None
@@ -83,17 +79,15 @@ def _print_how_to_join(
     from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
 
     command = join_command(address, port, tls=listening.tls is not None)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     missing = expect - listening.here if expect else 0
     more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
-    console.print(f"listening on {address}:{port}{more}; on each of the other machines:", markup=False)
+    lines = [f"listening on {address}:{port}{more}; on each of the other machines:"]
     if limit := reach(address):
-        console.print(f"({limit})", markup=False)
+        lines.append(f"({limit})")
     if new_token is None:
-        console.print(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)", markup=False)
-        return
-    console.print(f"  {command} --token {new_token}", markup=False)
-    if not quiet:
-        console.print(
-            f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}", markup=False
-        )
+        lines.append(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)")
+    else:
+        lines.append(f"  {command} --token {new_token}")
+        if not quiet:
+            lines.append(f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}")
+    say("\n".join(lines), markup=False, stderr=True)

@@ -33,11 +33,13 @@ __all__ = [
     "EXPERIMENT_OPTIONS",
     "LINK_OPTIONS",
     "DataOption",
+    "DataPathOption",
     "ExperimentOptions",
     "FieldOption",
     "JsonOption",
     "RunsOption",
     "WorkloadArgument",
+    "WorkloadOnlyArgument",
     "experiment_options",
     "link_options",
 ]
@@ -45,12 +47,12 @@ __all__ = [
 WorkloadArgument = Annotated[
     str, typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
 ]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."
-    ),
-]
+WorkloadOnlyArgument = Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")]
+_DATA = typer.Option(
+    metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."
+)
+DataOption = Annotated[str | None, _DATA]
+DataPathOption = Annotated[Path | None, _DATA]
 RunsOption = Annotated[str | None, typer.Option(metavar="DIR", help="Where run directories go; default: runs")]
 SetOption = Annotated[
     list[str] | None,
@@ -96,12 +98,16 @@ class FieldOption:
 def _field(config: Any, path: str) -> tuple[Any, str]:
     """What the command line takes for a field (text, where the configuration makes something else of it), and its
     documentation's first sentence."""
+    from pydantic import BeforeValidator
+
     from minga.base.config import documentation_of
 
     *outer, last = path.split(".")
     for name in outer:
         config = _without_none(_hints(config)[name])
     kind, about = _without_none(_hints(config)[last]), documentation_of(config)[last]
+    if not any(isinstance(each, BeforeValidator) for each in getattr(kind, "__metadata__", ())):
+        kind = getattr(kind, "__origin__", kind)
     sentence = re.match(r".*?\.(?=\s|$)", about, re.DOTALL)
     shown = " ".join((sentence[0] if sentence else about).split()).replace("`", "")
     return kind if kind in (int, float, bool) else str, shown

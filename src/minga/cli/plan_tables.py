@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from minga.cli.output import say
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.trial_run import Reached
@@ -92,10 +93,9 @@ def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
         epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
         nodes, best = str(each.candidate.nodes), f"{reached.best:.3f}"
         table.add_row(f"{place}", each.candidate.name, nodes, when, about, epochs, best)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     if all(reached.seconds is None for _, reached in flown):
-        console.print("None of them reaches it in these epochs; more may (--epochs).", style="yellow", highlight=False)
+        say("None of them reaches it in these epochs; more may (--epochs).", style="yellow")
 
 
 def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
@@ -126,30 +126,27 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
         table.add_row(f"{place}", *(cells[number] for number in shown))
     console.print(table)
     for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
-        console.print(f"{place}: {each.why}", highlight=False, soft_wrap=True)
+        say(f"{place}: {each.why}")
     best = found.best
     if best.candidate.order:
         names = ", ".join(f"h{node + 1}" for node in best.candidate.order)
-        console.print(f"ranks in this order: {names}; machines get them in the order of joining", highlight=False)
+        say(f"ranks in this order: {names}; machines get them in the order of joining")
     alone = next((each for each in found.ranked if each.candidate.nodes == 1), None)
     if best.candidate.nodes == 1:
-        console.print("[bold]One node is best.[/]", highlight=False)
+        say("[bold]One node is best.[/]")
     elif alone is not None:
-        faster = alone.seconds / best.seconds
-        console.print(f"{faster:.2f}x as fast as one node ({duration(alone.seconds)})", highlight=False)
+        say(f"{alone.seconds / best.seconds:.2f}x as fast as one node ({duration(alone.seconds)})")
     if found.too_near:
-        console.print(f"{found.too_near} more are too near to the first to be sure", style="dim", highlight=False)
+        say(f"{found.too_near} more are too near to the first to be sure", style="dim")
     if found.left_out:
-        console.print(f"{len(found.left_out)} more could not be priced; --json says why", style="dim", highlight=False)
+        say(f"{len(found.left_out)} more could not be priced; --json says why", style="dim")
     if len({each.candidate.batch for each in found.ranked if each.candidate.nodes == 1}) > 1:
         text = "An epoch in larger batches has fewer steps, which may learn less: --target shows what they reach."
-        console.print(text, style="yellow", highlight=False)
+        say(text, style="yellow")
     if limit is not None and best.seconds > limit:
-        console.print(f"nothing takes less than {duration(limit)}", style="yellow", highlight=False)
-    console.print(
+        say(f"nothing takes less than {duration(limit)}", style="yellow")
+    say(
         f"{found.epochs:g} epochs; times are predictions, nine of ten within what is given; energy is estimated; "
         "~: not exactly what one node would learn, so some more epochs are assumed",
         style="dim",
-        highlight=False,
-        soft_wrap=True,
     )

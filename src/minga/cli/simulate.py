@@ -14,6 +14,7 @@ from rich.console import Console
 
 from minga.cli.execute import print_result
 from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
+from minga.cli.output import say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["ProfileOption", "load_machines", "parse_change", "profile_for", "sim
 
 ProfileOption = Annotated[
     Path | None,
-    typer.Option("--profile", metavar="FILE", help="As made by minga profile; default: measured here, once."),
+    typer.Option(metavar="FILE", help="As made by minga profile; default: measured here, once."),
 ]
 
 
@@ -45,7 +46,6 @@ def simulate(
     change: Annotated[
         list[str] | None,
         typer.Option(
-            "--change",
             metavar="TIME:WHAT",
             help="On the way: 10s:bandwidth=1mbit, 10s:h2:speed=0.25, 30s:h3:lost. Repeatable.",
         ),
@@ -53,7 +53,7 @@ def simulate(
     even: Annotated[bool, typer.Option("--even", help="Every step takes the median time; no stragglers.")] = False,
     cluster: Annotated[
         Path | None,
-        typer.Option("--cluster", metavar="FILE", help="Nodes and cables, as minga probe --out writes them."),
+        typer.Option(metavar="FILE", help="Nodes and cables, as minga probe --out writes them."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,7 +133,7 @@ def profile_for(workload: str, data: str | None, given: Path | None, runs: Path)
     measured = measured_profile(workload, data=data, batches=[], codecs=[])
     kept.parent.mkdir(parents=True, exist_ok=True)
     save_profile(measured, kept)
-    Console(stderr=True).print(f"measured this machine's profile: {kept}", highlight=False, soft_wrap=True)
+    say(f"measured this machine's profile: {kept}", stderr=True)
     return measured
 
 

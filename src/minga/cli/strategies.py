@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present
 
 __all__ = ["strategies"]
 
@@ -21,10 +22,14 @@ def strategies(as_json: JsonOption = False) -> None:
 
       minga strategies --json
     """
-    listed = {"strategies": _strategies(), "codecs": _codecs()}
-    if as_json:
-        print(json.dumps(listed))
-        return
+    from minga.codecs import CODECS
+    from minga.strategies import STRATEGIES
+
+    listed = {"strategies": _list(STRATEGIES), "codecs": _list(CODECS)}
+    present(listed, lambda: _print(listed), as_json=as_json)
+
+
+def _print(listed: Mapping[str, list[dict[str, Any]]]) -> None:
     console = Console()
     for family, entries in listed.items():
         console.print(f"[bold underline]{family}[/]")
@@ -35,18 +40,6 @@ def strategies(as_json: JsonOption = False) -> None:
                 text = f"{field['name']}{default}  [dim]{escape(field['type'])}: {escape(field['about'])}[/]"
                 console.print(Padding(text, (0, 0, 0, 4)), highlight=False)
     console.print("Use: minga train digits --nodes 2 --strategy ps:mode=ssp,staleness=3 --codec half", highlight=False)
-
-
-def _strategies() -> list[dict[str, Any]]:
-    from minga.strategies import STRATEGIES
-
-    return _list(STRATEGIES)
-
-
-def _codecs() -> list[dict[str, Any]]:
-    from minga.codecs import CODECS
-
-    return _list(CODECS)
 
 
 def _list(presets: Any) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def train(
         typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml."),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run from its last checkpoint.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with this run from its last checkpoint.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import json
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from minga.cli.options import DataOption, JsonOption
+from minga.cli.options import DataPathOption, JsonOption
+from minga.cli.output import present, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from minga.runs.workload import Workload
 
@@ -24,7 +24,7 @@ __all__ = ["workloads"]
 EMBEDDED = "embedded"
 
 
-def workloads(data: DataOption = None, as_json: JsonOption = False) -> None:
+def workloads(data: DataPathOption = None, as_json: JsonOption = False) -> None:
     """List the built-in workloads: what each one trains, on which data, and whether these are here.
 
     Example:
@@ -34,12 +34,12 @@ def workloads(data: DataOption = None, as_json: JsonOption = False) -> None:
     from minga.data.directory import data_directory
     from minga.workloads import WORKLOADS
 
-    place = data_directory(Path(data) if data else None)
+    place = data_directory(data)
     listed = [_entry(name, make, place) for name, make in WORKLOADS.items()]
-    if as_json:
-        print(json.dumps({"data": str(place), "workloads": listed}))
-        return
-    console = Console(highlight=False)
+    present({"data": str(place), "workloads": listed}, lambda: _print(listed, place), as_json=as_json)
+
+
+def _print(listed: list[dict[str, Any]], place: Path) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
     table.add_column("workload", no_wrap=True)
     table.add_column("what it trains")
@@ -47,11 +47,10 @@ def workloads(data: DataOption = None, as_json: JsonOption = False) -> None:
     for entry in listed:
         where = entry["data"] if entry["here"] else f"[dim]{entry['data']}, not here[/]"
         table.add_row(f"[bold]{entry['name']}[/]", escape(entry["what"]), where)
-    console.print(table)
-    console.print(
+    Console(highlight=False).print(table)
+    say(
         f"Data lie in {escape(str(place))}; get them: minga data fetch NAME. Train: minga train digits --nodes 2. "
-        "A workload of your own: minga train file.py:name",
-        soft_wrap=True,
+        "A workload of your own: minga train file.py:name"
     )
 
 
