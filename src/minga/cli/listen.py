@@ -19,8 +19,7 @@ __all__ = ["InterfaceOption", "Listen", "ListenOptions", "TlsOption", "TokenFile
 
 InterfaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Network interface to use, such as eth0.")]
 TlsOption = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
+    str | None, typer.Option(metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert.")
 ]
 TokenFileOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")

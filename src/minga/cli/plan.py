@@ -32,16 +32,14 @@ def plan(
     target: Annotated[
         float | None,
         typer.Option(
-            metavar="VALUE",
-            help="Accuracy (or the workload's metric): train the best in virtual time until then.",
+            metavar="VALUE", help="Accuracy (or the workload's metric): train the best in virtual time until then."
         ),
     ] = None,
     pilots: Annotated[int, typer.Option(metavar="N", help="With --target: how many are trained.")] = 3,
     within: Annotated[str | None, typer.Option(metavar="TIME", help="No longer than this: 10min, 90s.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; default: the workload's own.")] = None,
     batches: Annotated[
-        str | None,
-        typer.Option(metavar="N,N", help="Samples of a node to choose among; default: the workload's."),
+        str | None, typer.Option(metavar="N,N", help="Samples of a node to choose among; default: the workload's.")
     ] = None,
     total_batch: Annotated[
         int | None, typer.Option(help="Samples of all nodes together in a step, instead of --batches.")

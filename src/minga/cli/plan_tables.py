@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -100,30 +101,27 @@ def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
 
 def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
     console = Console()
-    priced = machines.price_per_hour > 0
-    heads = ["strategy", "nodes", "batch", "a step", "waiting", "time", "between", "sent", "energy"]
-    heads += ["cost"] if priced else []
+    columns: dict[str, Callable[[Planned], str]] = {
+        "strategy": lambda each: each.candidate.name + ("" if each.candidate.exact else " ~"),
+        "nodes": lambda each: str(each.candidate.nodes),
+        "batch": lambda each: str(each.candidate.batch),
+        "a step": lambda each: f"{1000 * each.price.step_seconds:,.1f} ms",
+        "waiting": lambda each: f"{each.price.waiting:.0%}",
+        "time": lambda each: duration(each.seconds),
+        "between": lambda each: _between(between(each.price, found.epochs, "time")),
+        "sent": lambda each: size(each.price.total(found.epochs, "bytes")),
+        "energy": lambda each: f"{each.price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
+        "cost": lambda each: f"{each.price.total(found.epochs, 'cost'):,.4f}",
+    }
     # In a narrow terminal, what other columns show too gives way to the strategies' names.
-    narrow = console.width < _WIDE
-    shown = [place for place, head in enumerate(heads) if not (narrow and head in ("batch", "between", "energy"))]
-    table = Table("", *(heads[place] for place in shown), box=None)
+    left_out = {"batch", "between", "energy"} if console.width < _WIDE else set()
+    shown = {head: cell for head, cell in columns.items() if head not in left_out}
+    if not machines.price_per_hour:
+        del shown["cost"]
+    table = Table("", *shown, box=None)
     table.columns[1].overflow = "fold"
     for place, each in enumerate(found.ranked[:top], start=1):
-        price = each.price
-        mark = "" if each.candidate.exact else " ~"
-        cells = [
-            each.candidate.name + mark,
-            str(each.candidate.nodes),
-            str(each.candidate.batch),
-            f"{1000 * price.step_seconds:,.1f} ms",
-            f"{price.waiting:.0%}",
-            duration(each.seconds),
-            _between(between(price, found.epochs, "time")),
-            size(price.total(found.epochs, "bytes")),
-            f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
-            *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
-        ]
-        table.add_row(f"{place}", *(cells[number] for number in shown))
+        table.add_row(f"{place}", *(cell(each) for cell in shown.values()))
     console.print(table)
     for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
         say(f"{place}: {each.why}")

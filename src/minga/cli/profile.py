@@ -24,8 +24,7 @@ def profile(
     workload: WorkloadOnlyArgument,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: WORKLOAD.profile.json, here.")] = None,
     batch: Annotated[
-        list[int] | None,
-        typer.Option("--batch", "-b", help="Samples in a step; repeatable. Default: three sizes."),
+        list[int] | None, typer.Option("--batch", "-b", help="Samples in a step; repeatable. Default: three sizes.")
     ] = None,
     codec: Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more codec to time; repeatable.")] = None,
     processes: Annotated[
