@@ -157,15 +157,9 @@ def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     return listed
 
 
-def documentation_of(cls: type[Config]) -> Mapping[str, str]:
-    """The string under each field."""
-    key: Any = cls  # for mypy, a class whose instances define __hash__ is none that can be hashed
-    return _documentation(key)
-
-
 @functools.cache
-def _documentation(cls: Any) -> dict[str, str]:
-    """Read from the source: the one place where it is written."""
+def documentation_of(cls: Any) -> Mapping[str, str]:
+    """The string under each field of a configuration, read from the source: the one place where it is written."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" not in vars(base):

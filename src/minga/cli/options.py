@@ -37,6 +37,7 @@ __all__ = [
     "ExperimentOptions",
     "FieldOption",
     "JsonOption",
+    "OptionalWorkloadArgument",
     "RunsOption",
     "WorkloadArgument",
     "WorkloadOnlyArgument",
@@ -44,9 +45,9 @@ __all__ = [
     "link_options",
 ]
 
-WorkloadArgument = Annotated[
-    str, typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
-]
+_WORKLOAD = typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
+WorkloadArgument = Annotated[str, _WORKLOAD]
+OptionalWorkloadArgument = Annotated[str | None, _WORKLOAD]
 WorkloadOnlyArgument = Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")]
 _DATA = typer.Option(
     metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."

@@ -22,8 +22,8 @@ from typing import Any
 from minga.measure.event_reader import machine_event_file
 from minga.measure.events import Powered
 from minga.measure.kernel import ROOT, read
+from minga.measure.meter import Ticker
 from minga.measure.recorder import Recorder
-from minga.measure.ticker import Ticker
 
 __all__ = ["EnergyCounter", "Nvml", "Rapl", "find_counters", "machine_power"]
 
