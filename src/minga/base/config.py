@@ -147,7 +147,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     """Name, type, default and one-line description of each field, for listings."""
-    documented, hints = documentation_of(cls), typing.get_type_hints(cls)
+    documented = documentation_of(cls)  # type: ignore[arg-type]  # classes can be hashed, whatever their instances do
+    hints = typing.get_type_hints(cls)
     listed = []
     for field in _fields(cls):
         hint = hints[field.name]
