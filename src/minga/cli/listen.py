@@ -54,39 +54,32 @@ class Listen:
         token = find_token(None, self.token_file)
 
         def when_listening(address: str, port: int) -> None:
-            new_token = None if token is not None else listening.token
-            _print_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
+            new_token = listening.token if token is None else None
+            say(self._how_to_join(address, port, new_token, quiet=quiet, here=nodes), markup=False, stderr=True)
 
+        nodes = here or 1
         listening = Listening.at(
-            self.listen,
-            interface=self.interface,
-            here=here or 1,
-            tls=self.tls,
-            token=token,
-            when_listening=when_listening,
+            self.listen, interface=self.interface, here=nodes, tls=self.tls, token=token, when_listening=when_listening
         )
         return listening
 
+    def _how_to_join(self, address: str, port: int, new_token: str | None, *, quiet: bool, here: int) -> str:
+        """What to do on the other machines; `new_token`: one that they can't know yet."""
+        from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
+
+        command = join_command(address, port, tls=self.tls is not None)
+        missing = self.expect - here if self.expect else 0
+        more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
+        lines = [f"listening on {address}:{port}{more}; on each of the other machines:"]
+        if limit := reach(address):
+            lines.append(f"({limit})")
+        if new_token is None:
+            lines.append(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)")
+        else:
+            lines.append(f"  {command} --token {new_token}")
+            if not quiet:
+                lines.append(f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}")
+        return "\n".join(lines)
+
 
 ListenOptions = Annotated[Listen, options_of(Listen, panel="Other machines")]
-
-
-def _print_how_to_join(
-    address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
-) -> None:
-    """What to do on the other machines, on standard error: standard output is for results."""
-    from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
-
-    command = join_command(address, port, tls=listening.tls is not None)
-    missing = expect - listening.here if expect else 0
-    more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
-    lines = [f"listening on {address}:{port}{more}; on each of the other machines:"]
-    if limit := reach(address):
-        lines.append(f"({limit})")
-    if new_token is None:
-        lines.append(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)")
-    else:
-        lines.append(f"  {command} --token {new_token}")
-        if not quiet:
-            lines.append(f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}")
-    say("\n".join(lines), markup=False, stderr=True)

@@ -5,8 +5,8 @@ Exit codes: 0 done, 1 the run failed, 2 what was asked for can't work, 130 inter
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 import sys
 from typing import Any
 
@@ -52,8 +52,7 @@ class _CommandGroup(TyperGroup):
 
 def _built(name: str, entry: Command, *, brief: bool) -> Any:
     """`brief`: only as a line in a list, without its options, which take time to make."""
-    module, _, attribute = entry.home.partition(":")
-    function = getattr(importlib.import_module(module), attribute)
+    function = pkgutil.resolve_name(entry.home)
     alone = typer.Typer(add_completion=False, **_LOOK)
     alone.command(
         name,
