@@ -306,7 +306,7 @@ def test_features_are_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--page", "--features-to"])
 def test_files_that_cant_be_written_are_told_before_any_work(tmp_path: Path, option: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no folder .*nowhere"):  # though there is no such run either
+    with pytest.raises(ConfigError, match=r"there is no directory .*nowhere"):  # though there is no such run either
         application(["caption", option, f"{tmp_path}/nowhere/file", "--run", "none"], standalone_mode=False)
 
 

@@ -25,9 +25,9 @@ from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.processes import Job, processes
 from minga.launch.signals import stop_when_asked
 from minga.launch.supervisor import Supervisor
+from minga.measure.counters import machine_power
 from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
-from minga.measure.power import machine_power
 from minga.membership.handover import hand_over
 from minga.membership.inquiry import ask
 from minga.membership.messages import Description

@@ -12,7 +12,7 @@ from minga.errors import ConfigError, unknown
 from minga.lab.limits import check_network
 from minga.launch.listening import Listening, prepared
 from minga.launch.local import launch_local
-from minga.measure.power import machine_power
+from minga.measure.counters import machine_power
 from minga.model.weights import check_weights
 from minga.report.live import View
 from minga.report.notebook_view import in_notebook, live_view

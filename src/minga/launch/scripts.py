@@ -22,7 +22,7 @@ from minga.launch.placement import placed
 from minga.launch.processes import Job, processes
 from minga.launch.rank import record_failure
 from minga.launch.supervisor import Supervisor
-from minga.measure.power import machine_power
+from minga.measure.counters import machine_power
 from minga.measure.recorder import Recorder
 from minga.runs.directory import event_file, log_file
 from minga.runs.experiment import Experiment
