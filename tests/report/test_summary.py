@@ -211,5 +211,5 @@ def test_a_run_of_before_that_says_nothing_of_its_strategy_is_read(tmp_path: Pat
         plain = {name: value for name, value in json.loads(first).items() if name not in facts}
         path.write_text("".join([json.dumps(plain) + "\n", *rest]))
     (found,) = find_runs([run]).runs
-    assert (found.run.lockstep, found.run.problem, found.run.finished.strategy) == (False, None, "ring")
-    assert [rank.host for rank in found.run.finished.ranks] == ["h1", "h2"]
+    assert (found.lockstep, found.problem, found.finished.strategy) == (False, None, "ring")
+    assert [rank.host for rank in found.finished.ranks] == ["h1", "h2"]

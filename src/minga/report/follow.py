@@ -80,6 +80,7 @@ class Follower:
         self._together = (0.0, 0)
         self.changes: list[str] = []
         """Who has gone and come, in words."""
+        self._told = 0
         self._members: list[str] = []
         self._generation = 0
 
@@ -105,6 +106,11 @@ class Follower:
                 if rank not in self.ranks:
                     self.ranks[rank] = RankProgress(rank)
                 self._take(self.ranks[rank], event)
+
+    def news(self) -> list[str]:
+        """Who has gone and come since this was asked last."""
+        new, self._told = self.changes[self._told :], len(self.changes)
+        return new
 
     def read_machine_power(self) -> list[Powered]:
         """What has come since the last time of the counters of the whole machine, where there are any."""

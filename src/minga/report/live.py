@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -29,9 +28,7 @@ class View:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def begin(self, run: Path, title: str) -> None:
@@ -55,13 +52,11 @@ class RunPanel:
         )
         self._task = self._progress.add_task("starting", total=1.0)
         self._follower: Follower | None = None
-        self._shown_changes = 0
         self._title = ""
         self._shown: RenderableType = self._progress
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._shown_changes = Follower(run), 0
-        self._title = title
+        self._follower, self._title = Follower(run), title
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
 
@@ -75,14 +70,12 @@ class RunPanel:
         elif follower.ranks:
             self._progress.update(self._task, completed=follower.progress, description=self._title)
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
-            table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
+            table = rank_table(follower.ranks.values())
             self._shown = Group(self._progress, headline(follower), table)
 
     def news(self) -> list[str]:
         """Who has come and gone since this was asked last."""
-        changes = self._follower.changes if self._follower is not None else []
-        new, self._shown_changes = changes[self._shown_changes :], len(changes)
-        return new
+        return self._follower.news() if self._follower is not None else []
 
     def __rich__(self) -> RenderableType:
         return self._shown
@@ -97,10 +90,8 @@ class OnScreen(View):
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
 
 
 class LiveView(OnScreen):
@@ -126,18 +117,16 @@ class WaitingView(View):
         self._console = console
         self._follower: Follower | None = None
         self._waited = ""
-        self._changes = 0
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._changes = Follower(run), 0
+        self._follower = Follower(run)
 
     def tick(self) -> None:
         follower = self._follower
         if follower is None:
             return
         follower.read()
-        lines = follower.changes[self._changes :]
-        self._changes = len(follower.changes)
+        lines = follower.news()
         if follower.waiting != self._waited:
             self._waited = follower.waiting
             lines.append(f"waiting: {self._waited}" if self._waited else "training goes on")

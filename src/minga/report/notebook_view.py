@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 
 from minga.report.follow import Follower
 from minga.report.live import View, headline, view_for
-from minga.report.pages.markup import Markup, tag
+from minga.report.pages.markup import bullets, grid, tag
 from minga.report.terminal_tables import rank_cells
 
 __all__ = ["NotebookView", "in_notebook", "live_view"]
@@ -55,10 +54,8 @@ class NotebookView(View):
         if time.monotonic() - self._shown_at >= _BETWEEN_UPDATES:
             self._show()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended = "ended by an error" if kind is not None else "done"
+    def __exit__(self, *exception: object) -> None:
+        self._ended = "ended by an error" if any(exception) else "done"
         self._show()
 
     def _show(self) -> None:
@@ -95,9 +92,7 @@ class NotebookView(View):
             return str(tag("p", tag("strong", self._title), f": {self._ended or 'starting'}"))
         full = 1.0 if self._ended == "done" else follower.progress
         bar = tag("progress", value=f"{full:.3f}", max="1", style="width: 20em")
-        headings, *rows = rank_cells(follower.ranks[rank] for rank in sorted(follower.ranks))
-        lines = [tag("tr", [tag("td", cell) for cell in row]) for row in rows]
-        table = tag("table", tag("tr", [tag("th", heading) for heading in headings]), lines)
-        changes = tag("ul", [tag("li", change) for change in follower.changes]) if follower.changes else Markup()
+        headings, *rows = rank_cells(follower.ranks.values())
         first = tag("div", tag("strong", self._title), " ", bar, " ", self._state(follower))
-        return str(tag("div", first, tag("div", str(headline(follower))), table, changes))
+        changes = bullets(follower.changes)
+        return str(tag("div", first, tag("div", str(headline(follower))), grid(headings, rows), changes))

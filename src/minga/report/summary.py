@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minga.errors import UsageError
 from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
 from minga.measure.event_reader import SIMULATED
 from minga.measure.events import Finished, Powered
@@ -18,7 +19,7 @@ from minga.measure.metric_names import main_metric
 from minga.report.dataset.settings import in_lab, read_settings
 from minga.report.follow import Follower, RankProgress
 
-__all__ = ["RankSummary", "Summary", "summarise", "summary_of"]
+__all__ = ["RankSummary", "Summary", "read_network", "summarise", "summary_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +119,15 @@ class Summary:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """In a notebook: the result in a line and a table, instead of all fields."""
-        from minga.report.numbers import duration, percent, size
-        from minga.report.pages.markup import tag
+        from minga.report.numbers import duration, shown_metric, size
+        from minga.report.pages.markup import grid, tag
 
-        quality = {name: percent(v) if name == "accuracy" else f"{v:.4f}" for name, v in self.metrics.items()}
+        quality = {n: f"{v:.4f}" if n == "loss" else shown_metric(n, v) for n, v in self.metrics.items()}
         speed = {"steps": f"{self.steps:,}", "time": duration(self.seconds), "sent": size(self.bytes_sent)}
         facts = {**quality, **speed, "samples/s": f"{self.samples_per_second:,.0f}"}
         nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
-        cells = [
-            tag("tr", [tag("th", name) for name in facts]),
-            tag("tr", [tag("td", fact) for fact in facts.values()]),
-        ]
-        page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", tag("table", cells))
+        table = grid(facts, [facts.values()])
+        page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", table)
         words = "   ".join(f"{name} {fact}" for name, fact in facts.items())
         return {"text/html": str(page), "text/plain": f"{self.workload}, {nodes}, {self.strategy}: {words}"}
 
@@ -143,11 +141,12 @@ def summarise(run: Path) -> Summary | None:
     """Read the events of a finished run; None if no rank ever began to train."""
     follower = Follower(run)
     follower.read()
-    return summary_of(run, follower, read_settings(run, follower.facts), follower.read_machine_power())
+    settings, machine = read_settings(run, follower.facts), follower.read_machine_power()
+    return summary_of(run, follower, settings, machine, read_network(run))
 
 
 def summary_of(
-    run: Path, follower: Follower, settings: Mapping[str, Any], machine: Sequence[Powered]
+    run: Path, follower: Follower, settings: Mapping[str, Any], machine: Sequence[Powered], network: Mapping[str, Any]
 ) -> Summary | None:
     """What the events of a run come to, once they have been read."""
     if follower.started is None:
@@ -164,7 +163,6 @@ def summary_of(
     switched = [after for end in ended if isinstance(after := end.notes.get("switched_after"), int)]
     planned = [plans for end in ended if isinstance(plans := end.notes.get("planned"), list)]
     energy = _energy_of_run(ranks, machine)
-    network = _network(run)
     return Summary(
         run=str(run),
         workload=settings["workload"],
@@ -201,7 +199,8 @@ def summary_of(
                 bytes_sent=state.bytes_sent,
                 messages_sent=state.finished.messages_sent if state.finished else 0,
                 phases=state.seconds,
-                host=_host(state, settings),
+                # Where events don't say it, all ranks of a lab have hosts of their own.
+                host=state.host or (f"h{state.rank + 1}" if in_lab(settings) else None),
                 cpu_seconds=sum(sample.cpu_seconds for sample in state.samplings),
                 memory_bytes=max((sample.memory_bytes for sample in state.samplings), default=0),
                 joules=_energy_of_rank(state),
@@ -233,18 +232,18 @@ def _epochs(follower: Follower, samples: int) -> float:
     return samples / in_an_epoch
 
 
-def _network(run: Path) -> dict[str, Any]:
+def read_network(run: Path) -> dict[str, Any]:
     """What was asked of the lab's network and what was measured there; empty without a lab."""
     path = run / "network.json"
     if not path.is_file():
         return {}
-    measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return measured
-
-
-def _host(state: RankProgress, settings: Mapping[str, Any]) -> str | None:
-    """The name of a rank's host in a lab; where events don't say it, all ranks have hosts of their own."""
-    return state.host or (f"h{state.rank + 1}" if in_lab(settings) else None)
+    try:
+        network = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        network = None
+    if not isinstance(network, dict):
+        raise UsageError(f"{path} is damaged; move it away, and the run is read as one without a lab")
+    return network
 
 
 def _finite(value: Any) -> Any:

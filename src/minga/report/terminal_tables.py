@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from rich.table import Table
 
+from minga.report.follow import RankProgress
 from minga.report.numbers import duration, shown_metric, size
-from minga.report.summary import Summary
+from minga.report.summary import RankSummary, Summary
 
-__all__ = ["RankRow", "comparison_table", "rank_cells", "rank_table"]
+__all__ = ["comparison_table", "rank_cells", "rank_table"]
 
 # A simulated run may have a thousand ranks; its events and --json have all of them.
 _MOST_ROWS = 40
 
 
-class RankRow(Protocol):
-    """What the table shows of a rank."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def work_seconds(self) -> float: ...
-    @property
-    def wait_seconds(self) -> float: ...
-    @property
-    def bytes_sent(self) -> int: ...
-
-
-def rank_cells(ranks: Iterable[RankRow]) -> list[list[str]]:
+def rank_cells(ranks: Iterable[RankProgress | RankSummary]) -> list[list[str]]:
     """The headings, and a row for each rank, while a run goes on and when it is done."""
-    ranks = list(ranks)
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
     hosts = any(rank.host for rank in ranks)
     rows = [["rank", *(["host"] if hosts else []), "role", "steps", "loss", "own work", "waiting", "sent"]]
     for rank in ranks[:_MOST_ROWS]:
@@ -55,7 +32,7 @@ def rank_cells(ranks: Iterable[RankRow]) -> list[list[str]]:
     return rows
 
 
-def rank_table(ranks: Iterable[RankRow]) -> Table:
+def rank_table(ranks: Iterable[RankProgress | RankSummary]) -> Table:
     """Who works, who waits."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     headings, *rows = rank_cells(ranks)

@@ -24,9 +24,7 @@ __all__ = ["save_report", "to_dict", "write_report"]
 
 def write_report(sources: Sequence[Path], out: Path, *, target: float | None = None) -> Path:
     """Report on run directories, or on one study directory, into the directory `out`; the HTML file's path."""
-    command = ["minga", "report", *(str(source) for source in sources), "--out", str(out)]
-    command += ["--target", f"{target:g}"] if target is not None else []
-    return save_report(make_report(sources, target=target, command=command), out)
+    return save_report(make_report(sources, target=target, out=out), out)
 
 
 def save_report(report: Report, out: Path) -> Path:

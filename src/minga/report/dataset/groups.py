@@ -18,7 +18,7 @@ from minga.base.units import parse_bandwidth
 from minga.measure.metric_names import lower_by_name, main_metric
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
-from minga.report.dataset.sources import Found, Labelled
+from minga.report.dataset.sources import Found
 from minga.report.dataset.statistics import Spread
 
 __all__ = ["Dataset", "GroupEnergy", "NodesLine", "Phases", "RunGroup", "lines_over_nodes", "make_dataset", "phases_of"]
@@ -41,7 +41,7 @@ class GroupEnergy:
 
     joules: Spread
     joule_seconds: Spread
-    """GroupEnergy x delay."""
+    """Energy x delay."""
     estimated: bool
     source: str
 
@@ -54,6 +54,10 @@ class Phases:
     role: str
     seconds: dict[str, float]
     """By phase; `wait` and `other` are among them."""
+
+    @property
+    def trains(self) -> bool:
+        return self.role != "server"
 
     @property
     def total(self) -> float:
@@ -70,10 +74,6 @@ class RunGroup:
     """Runs that repeat one experiment with other seeds."""
 
     runs: list[Run]
-    settings: dict[str, Any]
-    simulated: bool
-    environment: str | None = None
-    """The name of a study's environment."""
     label: str = ""
     line: str = ""
     """Its label without the number of nodes: groups with the same one make a line in a figure."""
@@ -81,6 +81,19 @@ class RunGroup:
     """Its label without the number of nodes and the strategy."""
     rest: str = ""
     """Its label without the number of nodes, the strategy and the bandwidth."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.runs[0].settings
+
+    @property
+    def simulated(self) -> bool:
+        return self.runs[0].simulated
+
+    @property
+    def environment(self) -> str | None:
+        """The name of a study's environment."""
+        return self.runs[0].environment
 
     @property
     def n(self) -> int:
@@ -161,10 +174,12 @@ class RunGroup:
 
     def share(self, *phases: str) -> float:
         """The part of the workers' time that goes into these phases, in the median of the repetitions."""
-        workers = [rank for rank in self.phases if rank.role != "server"]
-        return sum(rank.seconds.get(name, 0.0) for rank in workers for name in phases) / sum(
-            rank.total for rank in workers
-        )
+        spent = sum(rank.seconds.get(name, 0.0) for rank in self.workers for name in phases)
+        return spent / sum(rank.total for rank in self.workers)
+
+    @property
+    def workers(self) -> list[Phases]:
+        return [rank for rank in self.phases if rank.trains]
 
     @cached_property
     def phases(self) -> list[Phases]:
@@ -238,11 +253,11 @@ class Dataset:
             return None
 
         def distance(other: RunGroup) -> tuple[bool, int]:
-            paths = [path for path in differing([group.settings, other.settings]) if not _network(path)]
+            paths = differing([group.settings, other.settings])
             # One node's batch is everybody's, so it equals one that is given for all nodes together.
             same_batch = other.settings.get("training.batch") in [group.settings.get(path) for path in _BATCH]
             ignored = (*_ANOTHER_MATTER_ON_ONE_NODE, *(_BATCH if same_batch else ()))
-            unequal = [path for path in paths if path not in ignored]
+            unequal = [path for path in paths if path not in ignored and not path.startswith("cluster.network.")]
             network = group.settings.get("cluster.network.bandwidth") != other.settings.get("cluster.network.bandwidth")
             return (group.simulated != other.simulated, 2 * len(unequal) + network)
 
@@ -261,7 +276,7 @@ class Dataset:
         return group.samples_per_second.divided_by(baseline.samples_per_second.median) if baseline else None
 
     def relative_energy(self, group: RunGroup) -> tuple[float, float] | None:
-        """GroupEnergy and energy-delay product relative to one node's, which is 1 itself."""
+        """Energy and energy-delay product relative to one node's, which is 1 itself."""
         baseline = self.baseline(group) or (group if group.nodes == 1 else None)
         if baseline is None or baseline.energy is None or group.energy is None:
             return None
@@ -283,19 +298,13 @@ class Dataset:
         return any(metric in names for names in declared) if declared else lower_by_name(metric)
 
 
-def _network(path: str) -> bool:
-    return path.startswith("cluster.network.")
-
-
 def make_dataset(found: Found) -> Dataset:
     """Runs of one cell, or with equal settings, are a group."""
-    members: dict[str, list[Labelled]] = {}
-    for labelled in found.runs:
-        run = labelled.run
-        key = labelled.cell or json.dumps(run.settings, sort_keys=True, default=str)
-        members.setdefault(f"{key}{run.simulated}", []).append(labelled)
-    groups = [_group(each) for each in members.values()]
-    groups.sort(key=_order)
+    members: dict[str, list[Run]] = {}
+    for run in found.runs:
+        key = run.cell or json.dumps(run.settings, sort_keys=True, default=str)
+        members.setdefault(f"{key}{run.simulated}", []).append(run)
+    groups = sorted(map(RunGroup, members.values()), key=_order)
     _name(groups)
     all_settings = [group.settings for group in groups]
     return Dataset(groups, found, differing(all_settings), telling(all_settings))
@@ -317,11 +326,6 @@ def _name(groups: Sequence[RunGroup]) -> None:
         seen[group.label] += 1
         if seen[group.label] > 1:
             group.label += f" ({seen[group.label]})"
-
-
-def _group(members: Sequence[Labelled]) -> RunGroup:
-    runs = [labelled.run for labelled in members]
-    return RunGroup(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
 
 
 def _order(group: RunGroup) -> tuple[Any, ...]:

@@ -70,9 +70,8 @@ def _telling(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 def mean_phases(group: RunGroup) -> Phases:
     """The workers' mean."""
-    workers = [rank for rank in group.phases if rank.role != "server"]
-    names = dict.fromkeys(name for rank in workers for name in rank.seconds)
-    means = {name: sum(rank.seconds.get(name, 0.0) for rank in workers) / len(workers) for name in names}
+    names = dict.fromkeys(name for rank in group.workers for name in rank.seconds)
+    means = {name: sum(rank.seconds.get(name, 0.0) for rank in group.workers) / len(group.workers) for name in names}
     return Phases(group.label, "worker", means)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minga.report.dataset.groups import Dataset, NodesLine, RunGroup, lines_over_nodes
 from minga.report.dataset.settings import shown_value
@@ -50,7 +50,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
             if based:
                 columns += [lambda group: _speedup(dataset, group), lambda group: _efficiency(dataset, group)]
             for column, value in enumerate(columns):
-                handle = _plot(axes[column], line, value, style.kwargs, drawn[column])
+                handle = _plot(axes[column], line, value, style, drawn[column])
                 handles.setdefault(label or "measured", handle)
         if row:
             axes[0].set_title(fitted(row, 64))
@@ -67,11 +67,10 @@ def scaling(dataset: Dataset) -> list[Drawing]:
         grid[0][2].set_ylim(0, max(1.1, 1.05 * max(drawn[2], default=1)))
     for lowest in grid[-1]:
         lowest.set_xlabel("nodes")
-    ordered = {name: handle for name, handle in handles.items() if name != "ideal"} | (
-        {"ideal": handles["ideal"]} if "ideal" in handles else {}
-    )
-    if len(ordered) > 1:
-        legend_below(figure, list(ordered.values()), list(ordered))
+    if "ideal" in handles:
+        handles["ideal"] = handles.pop("ideal")  # it comes last
+    if len(handles) > 1:
+        legend_below(figure, list(handles.values()), list(handles))
     return [Drawing("scaling", _title(based, whole), _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
 
 
@@ -105,7 +104,7 @@ def _plot(
     axes: Axes,
     line: NodesLine,
     value: Callable[[RunGroup], Spread | None],
-    style: dict[str, object],
+    style: dict[str, Any],
     drawn: list[float],
 ) -> object:
     points = [(nodes, spread) for nodes in sorted(line.groups) if (spread := value(line.groups[nodes])) is not None]
@@ -114,7 +113,7 @@ def _plot(
     below = [spread.median - spread.low for _, spread in points]
     above = [spread.high - spread.median for _, spread in points]
     drawn += [value for _, spread in points for value in (spread.low, spread.high)]
-    (handle,) = axes.plot(positions, medians, **style)  # type: ignore[arg-type]
+    (handle,) = axes.plot(positions, medians, **style)
     if any(spread.n > 1 for _, spread in points):
         axes.errorbar(
             positions, medians, [below, above], fmt="none", ecolor=handle.get_color(), elinewidth=1, capsize=2

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drawing",
-    "LineStyle",
     "fitted",
     "house_style",
     "legend_below",
@@ -79,23 +78,11 @@ class Drawing:
     svg: str
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """How one of several lines is drawn."""
-
-    color: str
-    marker: str
-    dashes: Any
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
-
-
-def line_style(index: int, *, simulated: bool = False) -> LineStyle:
+def line_style(index: int, *, simulated: bool) -> dict[str, Any]:
+    """How one of several lines is drawn, as options of matplotlib's `plot`."""
     # After eight lines the colors come again, with other markers.
     marker = MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
-    return LineStyle(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
+    return {"color": COLORS[index % len(COLORS)], "marker": marker, "linestyle": DASHED if simulated else "-"}
 
 
 @contextmanager
@@ -143,13 +130,13 @@ def fitted(label: str, letters: int = 52) -> str:
     return f" {cut}" if cut.startswith("_") else cut  # matplotlib leaves out what begins like that
 
 
-def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:
+def tidy(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic y axis where values differ by more than a factor of ten; else one that starts at zero."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 10 * min(positive):
         axes.set_yscale("log")
         plain_logarithmic(axes.yaxis, subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0))
-    elif from_zero and positive:
+    elif positive:
         axes.set_ylim(0, 1.08 * max(positive))
 
 

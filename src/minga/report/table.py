@@ -6,6 +6,7 @@ Table("groups", "Groups", [Column("seconds", "time", show_seconds, spread=True)]
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from minga.report.dataset.statistics import Spread
-from minga.report.numbers import duration, size
+from minga.report.numbers import duration
 
-__all__ = ["Column", "Table", "show_bytes", "show_number", "show_percent", "show_ratio", "show_seconds"]
+__all__ = ["Column", "Table", "show_number", "show_percent", "show_ratio", "show_seconds"]
 
 
 def show_seconds(value: float) -> str:
@@ -24,10 +25,6 @@ def show_seconds(value: float) -> str:
     if 0 < value < 1:
         return f"{1000 * value:.3g} ms"
     return f"{value:.2f} s" if 0 < value < 10 else duration(value)
-
-
-def show_bytes(value: float) -> str:
-    return size(value)
 
 
 def show_percent(value: float) -> str:
@@ -44,7 +41,7 @@ def show_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's name in CSV, its heading for people, and how a number in it is shown."""
+    """A column's name in CSV, its heading for people (empty: not for them), and how a number in it is shown."""
 
     key: str
     heading: str
@@ -53,6 +50,25 @@ class Column:
     """Whether its values are medians with a range."""
     text: bool = False
     """Whether it reads from the left."""
+
+    def shown(self, value: Any) -> tuple[str, str]:
+        """For people: a value, and the range that it is the median of."""
+        if value is None:
+            return "", ""
+        if isinstance(value, Spread):
+            middle, low, high = (self.show(each) for each in (value.median, value.low, value.high))
+            return middle, "" if value.n == 1 or low == high else f"{low} to {high}"
+        return self.show(value), ""
+
+    def names(self) -> list[str]:
+        """Those of its columns in CSV."""
+        return [f"{self.key}_{part}" for part in ("median", "min", "max", "n")] if self.spread else [self.key]
+
+    def plain(self, value: Any) -> list[Any]:
+        """The cells of these columns."""
+        if not self.spread:
+            return [_plain(value)]
+        return [None] * 4 if value is None else [*map(_plain, (value.median, value.low, value.high)), value.n]
 
 
 @dataclass(frozen=True)
@@ -68,51 +84,27 @@ class Table:
 
     @property
     def shown(self) -> Table:
-        """Without columns that have nothing in them."""
-        kept = [index for index in range(len(self.columns)) if any(row[index] is not None for row in self.rows)]
+        """Without columns that have nothing in them, or nothing for people."""
+        kept = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.heading and any(row[index] is not None for row in self.rows)
+        ]
         rows = [[row[index] for index in kept] for row in self.rows]
-        return Table(self.name, self.title, [self.columns[index] for index in kept], rows, self.note, self.only_csv)
+        return dataclasses.replace(self, columns=[self.columns[index] for index in kept], rows=rows)
 
     def cells(self) -> list[list[tuple[str, str]]]:
-        """For people: a value, and the range that it is the median of."""
-        return [[_shown(column, value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+        return [[column.shown(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
     def to_csv(self) -> str:
         """With all digits."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self._csv_header())
-        for row in self._csv_rows():
-            writer.writerow([_plain(value) for value in row])
-        return stream.getvalue()
-
-    def _csv_header(self) -> list[str]:
-        names: list[str] = []
-        for column in self.columns:
-            parts = ("median", "min", "max", "n") if column.spread else ()
-            names += [f"{column.key}_{part}" for part in parts] or [column.key]
-        return names
-
-    def _csv_rows(self) -> list[list[Any]]:
-        rows = []
+        writer.writerow(name for column in self.columns for name in column.names())
         for row in self.rows:
-            cells: list[Any] = []
-            for column, value in zip(self.columns, row, strict=True):
-                if column.spread:
-                    cells += [value.median, value.low, value.high, value.n] if value is not None else [None] * 4
-                else:
-                    cells.append(value)
-            rows.append(cells)
-        return rows
-
-
-def _shown(column: Column, value: Any) -> tuple[str, str]:
-    if value is None:
-        return "", ""
-    if isinstance(value, Spread):
-        middle, low, high = (column.show(each) for each in (value.median, value.low, value.high))
-        return middle, "" if value.n == 1 or low == high else f"{low} to {high}"
-    return column.show(value), ""
+            cells = zip(self.columns, row, strict=True)
+            writer.writerow(plain for column, value in cells for plain in column.plain(value))
+        return stream.getvalue()
 
 
 def _plain(value: Any) -> Any:
