@@ -48,6 +48,11 @@ class RankProgress:
     """What its process used."""
 
     @property
+    def training_seconds(self) -> float:
+        """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
+        return self.finished.seconds if self.finished else self.last_time - self.first_time
+
+    @property
     def wait_seconds(self) -> float:
         return self.finished.wait_seconds if self.finished else self.seconds.get("wait", 0.0)
 

@@ -75,49 +75,34 @@ def _only(dataset: Dataset, group: RunGroup, workloads: str) -> str:
 def _speeds(dataset: Dataset) -> list[str]:
     """The largest number of nodes of each kind against one node, with what the time goes into."""
     several = [line.largest for line in lines_over_nodes(dataset)]
-    if not several:
-        return []
-    based = [group for group in several if dataset.baseline(group) is not None]
-    if not based:
+    based = [(group, baseline) for group in several if (baseline := dataset.baseline(group)) is not None]
+    if several and not based:
         shares = [f"{_subject(dataset, group)}: {_exchange(group)}." for group in several[:_MOST_KINDS]]
         return ["There is no run of the same work on one node here, so there is no speedup.", *shares]
     if len(based) <= _MOST_KINDS:
-        return [_against_one(dataset, group) for group in based]
-    order = sorted(based, key=lambda group: _speedup(dataset, group))
-    distinct = [group for group in order if _differs(dataset, group)]
-    faster = sum(_speedup(dataset, group) > 1 for group in distinct)
+        return [_against_one(dataset, *pair) for pair in based]
+    order = sorted(based, key=lambda pair: _speedup(*pair))
+    distinct = [(group, one) for group, one in order if differ(group.samples_per_second, one.samples_per_second)]
+    faster = sum(_speedup(*pair) > 1 for pair in distinct)
     slower = len(distinct) - faster
     parts = [f"{faster} are faster than one node", f"{slower} slower"]
     if len(order) > len(distinct):
         parts.append(f"{len(order) - len(distinct)} as fast within the spread")
     total = f"Of {len(order)} kinds of runs on several nodes (each at its largest number), {_joined(parts)}."
-    return [total, f"Best: {_against_one(dataset, order[-1])}", f"Worst: {_against_one(dataset, order[0])}"]
+    return [total, f"Best: {_against_one(dataset, *order[-1])}", f"Worst: {_against_one(dataset, *order[0])}"]
 
 
-def _speedup(dataset: Dataset, group: RunGroup) -> float:
-    speedup = dataset.speedup(group)
-    assert speedup is not None
-    return speedup.median
+def _speedup(group: RunGroup, one: RunGroup) -> float:
+    return group.samples_per_second.median / one.samples_per_second.median
 
 
-def _differs(dataset: Dataset, group: RunGroup) -> bool:
-    baseline = dataset.baseline(group)
-    assert baseline is not None
-    return differ(group.samples_per_second, baseline.samples_per_second)
-
-
-def _against_one(dataset: Dataset, group: RunGroup) -> str:
-    speedup, baseline = _speedup(dataset, group), dataset.baseline(group)
-    assert baseline is not None
+def _against_one(dataset: Dataset, group: RunGroup, one: RunGroup) -> str:
+    speedup = _speedup(group, one)
     who = f"{_subject(dataset, group)} {_verb(group, 'is', 'are')}"
-    repeated = min(group.n, baseline.n) > 1
-    if not _differs(dataset, group):
-        if repeated:
-            equal = (
-                f"as fast as one node within the spread of the runs ({speedup:.2f}x; n = {group.n} and {baseline.n})"
-            )
-        else:
-            equal = f"about as fast as one node ({speedup:.2f}x; single runs, where a few percent are noise)"
+    if not differ(group.samples_per_second, one.samples_per_second):
+        equal = f"about as fast as one node ({speedup:.2f}x; single runs, where a few percent are noise)"
+        if min(group.n, one.n) > 1:
+            equal = f"as fast as one node within the spread of the runs ({speedup:.2f}x; n = {group.n} and {one.n})"
         return f"{who} {equal}: {_exchange(group)}."
     per_sample = "" if dataset.same_work else " for each sample"
     if speedup > 1:
@@ -294,20 +279,16 @@ def _energy(dataset: Dataset) -> list[str]:
 def _links(dataset: Dataset) -> list[str]:
     """Those that carry another rate than was asked for."""
     rows = [row for row in links_of(dataset) if row.asked and row.measured and row.quantity == "rate"]
-    if not rows:
-        return []
     off = sorted((row for row in rows if abs(row.deviation) > _OFF), key=lambda row: -abs(row.deviation))
     if not off:
-        return [f"All {len(rows)} measured rates of links are within 5 % of what was asked for."]
+        return [f"All {len(rows)} measured rates of links are within 5 % of what was asked for."] if rows else []
     worst = off[0]
-    assert worst.asked is not None and worst.measured is not None
     asked, measured = (shown_value("bandwidth", value) for value in (worst.asked, worst.measured))
-    direction = "more" if worst.deviation > 0 else "less"
-    text = f"{len(off)} of {_count(len(rows), 'measured link rate')} {'is' if len(off) == 1 else 'are'} more "
-    text += (
-        f"than 5 % off what was asked for; the worst: {worst.host} {worst.direction}, {measured} instead of {asked} "
-    )
-    return [text + f"({abs(100 * worst.deviation):.0f} % {direction}), with {_subject(dataset, worst.group)}."]
+    many = f"{len(off)} of {_count(len(rows), 'measured link rate')} {'is' if len(off) == 1 else 'are'}"
+    where = f"{worst.host} {worst.direction}, {measured} instead of {asked}"
+    by = f"{abs(100 * worst.deviation):.0f} % {'more' if worst.deviation > 0 else 'less'}"
+    whose = f"with {_subject(dataset, worst.group)}"
+    return [f"{many} more than 5 % off what was asked for; the worst: {where} ({by}), {whose}."]
 
 
 def _failures(dataset: Dataset) -> list[str]:

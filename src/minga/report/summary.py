@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from minga.errors import UsageError
 from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
 from minga.measure.event_reader import SIMULATED
-from minga.measure.events import Finished, Powered
+from minga.measure.events import Finished, Powered, Sampled
 from minga.measure.metric_names import main_metric
 from minga.report.dataset.settings import in_lab, read_settings
 from minga.report.follow import Follower, RankProgress
@@ -133,7 +133,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: NaN and infinities become None."""
-        plain: dict[str, Any] = _finite(dataclasses.asdict(self))
+        plain: dict[str, Any] = to_jsonable_python(self, inf_nan_mode="null")
         return plain
 
 
@@ -154,7 +154,7 @@ def summary_of(
     ranks = [follower.ranks[rank] for rank in sorted(follower.ranks)]
     trained = [state for state in ranks if state.samples]
     ended = [state.finished for state in ranks if state.finished is not None]
-    seconds = max((_training_seconds(state) for state in trained), default=0.0)
+    seconds = max((state.training_seconds for state in trained), default=0.0)
     samples = sum(state.samples for state in ranks)
     evaluated = follower.evaluations[-1] if follower.evaluations else None
     metrics = evaluated.metrics if evaluated else {}
@@ -203,7 +203,7 @@ def summary_of(
                 host=state.host or (f"h{state.rank + 1}" if in_lab(settings) else None),
                 cpu_seconds=sum(sample.cpu_seconds for sample in state.samplings),
                 memory_bytes=max((sample.memory_bytes for sample in state.samplings), default=0),
-                joules=_energy_of_rank(state),
+                joules=_joules(state.samplings) if state.samplings else None,
                 interface=state.finished.interface if state.finished else None,
             )
             for state in ranks
@@ -246,19 +246,6 @@ def read_network(run: Path) -> dict[str, Any]:
     return network
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _training_seconds(state: RankProgress) -> float:
-    """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
-    return state.finished.seconds if state.finished else state.last_time - state.first_time
-
-
 def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
     """The counts of all servers together."""
     counts: Counter[int] = Counter()
@@ -269,31 +256,25 @@ def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
     return {str(value): counts[value] for value in sorted(counts)} or None
 
 
-def _energy_of_rank(state: RankProgress) -> float | None:
-    """Joules of a rank's process as a host of its own, estimated; None without samples."""
-    if not state.samplings:
-        return None
-    return sum(_joules(PowerSample.from_event(event)) for event in state.samplings)
-
-
 def _energy_of_run(ranks: Sequence[RankProgress], machine: Sequence[Powered]) -> Energy | None:
     """Of the machine's counters, where there are some; otherwise the estimates of all processes together.
 
     The time that counts is when at least one rank trains or serves: that of the ranks' own samples, which leave out
     evaluations.
     """
-    sampled = [PowerSample.from_event(event) for state in ranks for event in state.samplings]
+    sampled = [event for state in ranks for event in state.samplings]
     if not sampled:
         return None
     if machine:
         devices = {device for event in machine for device in event.watts}
         gpus = {device for device in devices if device.startswith("gpu-")}
         source = "+".join(name for name, some in (("rapl", devices - gpus), ("nvml", gpus)) if some)
-        windows = together(sample.window for sample in sampled)
+        windows = together(PowerSample.from_event(event).window for event in sampled)
         joules = joules_of([PowerSample.from_event(event) for event in machine], windows)
         return Energy(joules, estimated=False, source=source)
-    return Energy(sum(map(_joules, sampled)), estimated=True, source=FROM_CPU_TIME)
+    return Energy(_joules(sampled), estimated=True, source=FROM_CPU_TIME)
 
 
-def _joules(sample: PowerSample) -> float:
-    return sample.watts * sample.seconds
+def _joules(sampled: Sequence[Sampled]) -> float:
+    """Of processes as hosts of their own, estimated."""
+    return sum(event.watts * event.seconds for event in sampled)

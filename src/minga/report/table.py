@@ -1,6 +1,6 @@
 """A table: values once, shown for people in pages and with all their digits in CSV.
 
-Table("groups", "Groups", [Column("seconds", "time", show_seconds, spread=True)], [[Spread.of([1, 2])]])
+Table.of("groups", "Groups", [{Column("seconds", "time", show_seconds, spread=True): Spread.of([1, 2])}])
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ def show_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column's name in CSV, its heading for people (empty: not for them), and how a number in it is shown."""
 
@@ -81,6 +81,14 @@ class Table:
     rows: Sequence[Sequence[Any]]
     note: str = ""
     only_csv: bool = False
+
+    @staticmethod
+    def of(
+        name: str, title: str, rows: Sequence[Mapping[Column, Any]], note: str = "", *, only_csv: bool = False
+    ) -> Table:
+        """Each row says its columns, which are those of all rows: so every value stands beside its heading."""
+        columns = list(rows[0]) if rows else []
+        return Table(name, title, columns, [list(row.values()) for row in rows], note, only_csv)
 
     @property
     def shown(self) -> Table:

@@ -15,8 +15,9 @@ from typing import Any
 from rich.table import Table
 
 from minga.report.dataset.statistics import Spread
-from minga.report.numbers import duration, shown_metric
+from minga.report.numbers import duration
 from minga.report.summary import Summary, summarise
+from minga.report.terminal_tables import metric_cell, metric_heading, side_by_side
 from minga.study.cells import Cell
 from minga.study.runner import Outcome
 
@@ -99,22 +100,18 @@ def baseline_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 
 def answer_table(rows: Sequence[CellAnswer]) -> Table:
-    """For the terminal; everything fits into 80 columns unless labels are long."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    """For the terminal."""
+    metric = metric_heading(row.metric for row in rows)
+    table = side_by_side("cell", "n", "time", "from - to", metric, "speedup")
     table.caption = "Medians, with least and most. Speedup is samples/s relative to one node with all else in common."
-    table.add_column("cell", overflow="fold")
-    metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
-    for name in ("n", "time", "from - to", metrics[0] if len(metrics) == 1 else "metric", "speedup"):
-        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        quality = shown_metric(row.metric, row.quality.median if row.quality else None)
         failed = f" ({row.failed} failed)" if row.failed else ""
         table.add_row(
             row.label,
             f"{row.runs}{failed}",
             duration(row.seconds.median) if row.seconds else "-",
             f"{row.seconds.low:.1f} - {row.seconds.high:.1f} s" if row.seconds else "-",
-            f"{row.metric} {quality}" if len(metrics) > 1 and row.quality else quality,
+            metric_cell(metric, row.metric, row.quality.median if row.quality else None),
             f"{row.speedup:.2f}x" if row.speedup is not None else "-",
         )
     return table

@@ -64,6 +64,10 @@ class Phases:
         return sum(self.seconds.values())
 
     @property
+    def waiting_share(self) -> float | None:
+        return self.seconds["wait"] / self.total if self.total else None
+
+    @property
     def own(self) -> float:
         """Without waiting."""
         return self.total - self.seconds["wait"]
@@ -118,7 +122,7 @@ class RunGroup:
 
     @property
     def bandwidth_text(self) -> str:
-        return bandwidth_text(self.settings.get("cluster.network.bandwidth"), self.settings)
+        return bandwidth_text(self.settings)
 
     def spread(self, value: Callable[[Run], float | None]) -> Spread | None:
         return Spread.of(value(run) for run in self.runs)

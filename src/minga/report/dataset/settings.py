@@ -142,7 +142,7 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
     if path == _BANDWIDTH:
         if value is None and settings.get("cluster.nodes") == 1:
             return ""
-        return bandwidth_text(value, settings)
+        return bandwidth_text(settings)
     if path == "cluster.nodes":
         return f"{value} node" if value == 1 else f"{value} nodes"
     if path == "strategy" and value == "single" and settings.get("cluster.nodes") == 1:
@@ -155,9 +155,9 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
     return _PATTERNS.get(path, path.rpartition(".")[2].replace("_", " ") + " {}").format(shown)
 
 
-def bandwidth_text(value: Any, settings: Mapping[str, Any]) -> str:
+def bandwidth_text(settings: Mapping[str, Any]) -> str:
     """`10 Mbit/s`; in a lab without a limit `unlimited`, without a lab `loopback`."""
-    if value is not None:
+    if (value := settings.get(_BANDWIDTH)) is not None:
         return shown_value(_BANDWIDTH, value)
     return "unlimited" if in_lab(settings) else "loopback"
 

@@ -143,7 +143,7 @@ def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, rep
     if target is not None:
         note += f" Dotted: the target of {target.text}."
     if len(legend) > 1:
-        legend_below(figure, list(legend.values()), list(legend))
+        legend_below(figure, legend)
     return Drawing(name, title, note, to_svg(figure, name))
 
 

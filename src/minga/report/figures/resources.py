@@ -110,7 +110,7 @@ def _series(
         highest = max(axes.dataLim.y1 for axes in row)
         row[0].set_ylim(0, 1.1 * highest if highest > 0 else 1.0)
     figure.align_ylabels([row[0] for row in grid])
-    legend_below(figure, list(handles.values()), list(handles))
+    legend_below(figure, handles)
     with_samples = sum(any(run.samples for run in group.runs) for group in dataset.groups)
     if with_samples > len(groups):
         caption += f"{len(groups)} of {with_samples} groups are drawn: one node, the fastest, the slowest, the largest."

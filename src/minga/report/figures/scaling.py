@@ -70,7 +70,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     if "ideal" in handles:
         handles["ideal"] = handles.pop("ideal")  # it comes last
     if len(handles) > 1:
-        legend_below(figure, list(handles.values()), list(handles))
+        legend_below(figure, handles)
     return [Drawing("scaling", _title(based, whole), _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -115,12 +115,12 @@ def to_svg(figure: Figure, name: str) -> str:
     return stream.getvalue()
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """One legend for the whole figure, under it, where it can't hide a line."""
-    labels = [fitted(label) for label in labels]
+def legend_below(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """One legend for the whole figure, under it, where it can't hide a line; `handles`: what was drawn, by label."""
+    labels = [fitted(label) for label in handles]
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), int(150 / (longest + 8))))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    figure.legend(list(handles.values()), labels, loc="outside lower center", ncols=columns)
 
 
 def fitted(label: str, letters: int = 52) -> str:
