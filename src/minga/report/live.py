@@ -43,6 +43,10 @@ _BETWEEN_UPDATES = 0.5
 class View:
     """Shows nothing; base of those that do. `tick` is called a few times a second."""
 
+    _follower: Follower | None = None
+    """Of the run, once it has begun."""
+    _title = ""
+
     def __enter__(self) -> Self:
         return self
 
@@ -50,7 +54,7 @@ class View:
         pass
 
     def begin(self, run: Path, title: str) -> None:
-        pass
+        self._follower, self._title = Follower(run), title
 
     def tick(self) -> None:
         pass
@@ -69,8 +73,6 @@ class LiveView(View):
             TimeRemainingColumn(),
         )
         self._task = self._progress.add_task("starting", total=1.0)
-        self._follower: Follower | None = None
-        self._title = ""
         self._shown: RenderableType = self._progress
         self._live = Live(Group(*above, self), console=console, refresh_per_second=8, transient=True)
 
@@ -82,7 +84,7 @@ class LiveView(View):
         self._live.stop()
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._title = Follower(run), title
+        super().begin(run, title)
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
 
@@ -110,11 +112,7 @@ class WaitingView(View):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._follower: Follower | None = None
         self._waited = ""
-
-    def begin(self, run: Path, title: str) -> None:
-        self._follower = Follower(run)
 
     def tick(self) -> None:
         follower = self._follower
@@ -159,15 +157,14 @@ class NotebookView(View):
     """One output of a cell, which changes as the run goes on."""
 
     def __init__(self) -> None:
-        self._follower: Follower | None = None
-        self._title = ""
         self._handle: Any = None
         self._shown_at = 0.0
         self._ended = ""
 
     def begin(self, run: Path, title: str) -> None:
         self._show()  # what was before stays as it is
-        self._follower, self._title, self._handle, self._ended = Follower(run), title, None, ""
+        super().begin(run, title)
+        self._handle, self._ended = None, ""
         self._show()
 
     def tick(self) -> None:

@@ -50,11 +50,9 @@ def _opening(dataset: Dataset) -> list[str]:
     repetitions = sorted({group.n for group in dataset.groups})
     each = f"{repetitions[0]}" if len(repetitions) == 1 else f"{repetitions[0]} to {repetitions[-1]}"
     plural = "s" if repetitions[-1] > 1 else ""
-    runs = (
-        f"{_count(dataset.runs, 'run')} of {workloads} in {len(dataset.groups)} groups, {each} repetition{plural} each."
-    )
+    total = f"{_count(len(dataset.found.runs), 'run')} of {workloads} in {len(dataset.groups)} groups"
     caution = " With one repetition there is no spread: differences of a few percent are noise."
-    return [runs + (caution if repetitions[0] == 1 else "")]
+    return [f"{total}, {each} repetition{plural} each.{caution if repetitions[0] == 1 else ''}"]
 
 
 def _only(dataset: Dataset, group: RunGroup, workloads: str) -> str:
@@ -295,7 +293,7 @@ def _failures(dataset: Dataset) -> list[str]:
     failed = dataset.found.failures
     if not failed:
         return []
-    total = dataset.runs + len(failed)
+    total = len(dataset.found.runs) + len(failed)
     name, reason = failed[0]
     first = reason if len(reason) <= 160 else f"{reason[:160]}…"
     such = "" if len(failed) == 1 else "such as "

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from minga.report.follow import Follower
 from minga.report.live import LiveView, View, headline
 from minga.report.numbers import duration
 from minga.study.description import CellRun, Study
@@ -120,7 +119,6 @@ class PlainStudyView(StudyView):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._follower: Follower | None = None
         self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
@@ -144,7 +142,8 @@ class PlainStudyView(StudyView):
         self._print(_ended(standing, result))
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._printed_at = Follower(run), time.monotonic()
+        super().begin(run, title)
+        self._printed_at = time.monotonic()
 
     def tick(self) -> None:
         if self._follower is not None and time.monotonic() - self._printed_at > _PLAIN_SECONDS:

@@ -8,9 +8,10 @@ for group in dataset.groups:
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -188,21 +189,12 @@ class RunGroup:
     @cached_property
     def phases(self) -> list[Phases]:
         """Of each rank, the median over the repetitions."""
-        of_runs = [phases_of(run) for run in self.runs]
-        ranks = min(len(ranks) for ranks in of_runs)
         merged = []
-        for rank in range(ranks):
-            of_rank = [ranks[rank] for ranks in of_runs]
+        for of_rank in zip(*map(phases_of, self.runs), strict=False):
             # In an order of their own, not that of a set: sums should have the same last digits every time.
             names = dict.fromkeys(name for each in of_rank for name in each.seconds)
-            seconds = {name: Spread.of(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
-            merged.append(
-                Phases(
-                    of_rank[0].name,
-                    of_rank[0].role,
-                    {name: spread.median for name, spread in seconds.items() if spread is not None},
-                )
-            )
+            seconds = {name: statistics.median(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
+            merged.append(Phases(of_rank[0].name, of_rank[0].role, seconds))
         return merged
 
 
@@ -224,14 +216,16 @@ class Dataset:
 
     groups: list[RunGroup]
     found: Found
-    differing: list[str] = field(default_factory=list)
-    """Paths of the settings that are not the same in all groups."""
-    telling: list[str] = field(default_factory=list)
-    """Of these the ones that say more than the number of nodes."""
 
-    @property
-    def runs(self) -> int:
-        return sum(group.n for group in self.groups)
+    @cached_property
+    def differing(self) -> list[str]:
+        """Paths of the settings that are not the same in all groups."""
+        return differing([group.settings for group in self.groups])
+
+    @cached_property
+    def telling(self) -> list[str]:
+        """Of these the ones that say more than the number of nodes."""
+        return telling([group.settings for group in self.groups])
 
     @property
     def repeated(self) -> bool:
@@ -298,7 +292,7 @@ class Dataset:
 
     def lower_is_better(self, metric: str) -> bool:
         """As the runs say; of runs that don't, by the metric's name."""
-        declared = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
+        declared = [run.lower_is_better for run in self.found.runs if run.lower_is_better]
         return any(metric in names for names in declared) if declared else lower_by_name(metric)
 
 
@@ -310,8 +304,7 @@ def make_dataset(found: Found) -> Dataset:
         members.setdefault(f"{key}{run.simulated}", []).append(run)
     groups = sorted(map(RunGroup, members.values()), key=_order)
     _name(groups)
-    all_settings = [group.settings for group in groups]
-    return Dataset(groups, found, differing(all_settings), telling(all_settings))
+    return Dataset(groups, found)
 
 
 def _name(groups: Sequence[RunGroup]) -> None:
@@ -353,10 +346,6 @@ class NodesLine:
     @property
     def largest(self) -> RunGroup:
         return self.groups[max(self.groups)]
-
-    @property
-    def simulated(self) -> bool:
-        return self.largest.simulated
 
 
 def lines_over_nodes(dataset: Dataset) -> list[NodesLine]:

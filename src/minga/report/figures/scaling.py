@@ -45,7 +45,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     drawn: list[list[float]] = [[], [], []]
     for (row, members), axes in zip(rows.items(), grid, strict=True):
         for label, line in members:
-            style = line_style(labels.index(label), simulated=line.simulated)
+            style = line_style(labels.index(label), simulated=line.largest.simulated)
             columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: _time(group, whole).divided_by(divisor)]
             if based:
                 columns += [lambda group: _speedup(dataset, group), lambda group: _efficiency(dataset, group)]
