@@ -163,8 +163,7 @@ def _print(outcome: Outcome, report: Path | None) -> None:
     console.print(f"[bold]{escape(outcome.study.title)}[/]: {escape(outcome.study.question)}", soft_wrap=True)
     console.print(answer_table(rows_of(outcome)))
     for result in outcome.failed:
-        what = f"{result.label}, repetition {result.repetition + 1}"
-        console.print(f"[red]failed[/]: {escape(what)}: {escape(result.error or '')}", soft_wrap=True)
+        console.print(f"[red]failed[/]: {escape(str(result))}: {escape(result.error or '')}", soft_wrap=True)
     if outcome.failed:
         console.print("the same command tries the failed ones again", soft_wrap=True)
     console.print(f"everything is in {outcome.directory}", soft_wrap=True)

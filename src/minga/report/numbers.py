@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from minga.measure.metric_names import is_share
 
-__all__ = ["duration", "estimate_mark", "shown_metric", "size"]
+__all__ = ["count", "duration", "estimate_mark", "shown_metric", "size"]
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def size(nbytes: float) -> str:

@@ -16,7 +16,7 @@ from minga.report.dataset.settings import shown_value
 from minga.report.dataset.statistics import differ
 from minga.report.dataset.stragglers import Straggler, find_straggler, in_lockstep
 from minga.report.dataset.targets import Target, reached
-from minga.report.numbers import duration, shown_metric
+from minga.report.numbers import count, duration, shown_metric
 
 __all__ = ["sentences"]
 
@@ -50,7 +50,7 @@ def _opening(dataset: Dataset) -> list[str]:
     repetitions = sorted({group.n for group in dataset.groups})
     each = f"{repetitions[0]}" if len(repetitions) == 1 else f"{repetitions[0]} to {repetitions[-1]}"
     plural = "s" if repetitions[-1] > 1 else ""
-    total = f"{_count(len(dataset.found.runs), 'run')} of {workloads} in {len(dataset.groups)} groups"
+    total = f"{count(len(dataset.found.runs), 'run')} of {workloads} in {len(dataset.groups)} groups"
     caution = " With one repetition there is no spread: differences of a few percent are noise."
     return [f"{total}, {each} repetition{plural} each.{caution if repetitions[0] == 1 else ''}"]
 
@@ -66,7 +66,7 @@ def _only(dataset: Dataset, group: RunGroup, workloads: str) -> str:
     ]
     what = f"{_joined(reached)} after {length}" if reached else f"trained for {length}"
     median = " (medians)" if group.n > 1 else ""
-    where = f"{_count(group.nodes, 'node')} with {_strategy_name(group)}" if group.nodes > 1 else "one node"
+    where = f"{count(group.nodes, 'node')} with {_strategy_name(group)}" if group.nodes > 1 else "one node"
     return f"{many} of {workloads} on {where}: {what}{median}, {group.samples_per_second.median:,.0f} samples/s."
 
 
@@ -135,7 +135,7 @@ def _best_strategies(dataset: Dataset) -> list[str]:
 def _contest(dataset: Dataset, groups: list[RunGroup]) -> str:
     order = sorted(groups, key=lambda group: -group.samples_per_second.median)
     first, last = order[0], order[-1]
-    place = _count(first.nodes, "node")
+    place = count(first.nodes, "node")
     if "cluster.network.bandwidth" in dataset.telling or first.bandwidth is not None:
         place = f"{first.bandwidth_text} and {place}"
     place = f"{place} ({first.rest})" if first.rest else place
@@ -282,7 +282,7 @@ def _links(dataset: Dataset) -> list[str]:
         return [f"All {len(rows)} measured rates of links are within 5 % of what was asked for."] if rows else []
     worst = off[0]
     asked, measured = (shown_value("bandwidth", value) for value in (worst.asked, worst.measured))
-    many = f"{len(off)} of {_count(len(rows), 'measured link rate')} {'is' if len(off) == 1 else 'are'}"
+    many = f"{len(off)} of {count(len(rows), 'measured link rate')} {'is' if len(off) == 1 else 'are'}"
     where = f"{worst.host} {worst.direction}, {measured} instead of {asked}"
     by = f"{abs(100 * worst.deviation):.0f} % {'more' if worst.deviation > 0 else 'less'}"
     whose = f"with {_subject(dataset, worst.group)}"
@@ -297,7 +297,7 @@ def _failures(dataset: Dataset) -> list[str]:
     name, reason = failed[0]
     first = reason if len(reason) <= 160 else f"{reason[:160]}…"
     such = "" if len(failed) == 1 else "such as "
-    return [f"{len(failed)} of {_count(total, 'run')} can't be counted: {such}{name} ({first.rstrip('.')})."]
+    return [f"{len(failed)} of {count(total, 'run')} can't be counted: {such}{name} ({first.rstrip('.')})."]
 
 
 def _simulations(dataset: Dataset) -> list[str]:
@@ -320,7 +320,7 @@ def _subject(dataset: Dataset, group: RunGroup) -> str:
     """`4 nodes at 10 Mbit/s with ring (batch 32)`: what differs between the groups, as part of a sentence."""
     if group.environment is not None:
         return f"“{group.label}”"
-    words = _count(group.nodes, "node")
+    words = count(group.nodes, "node")
     # Where nothing else differs, a bandwidth that all have in common is worth a word too.
     differs = "cluster.network.bandwidth" in dataset.telling
     common = group.bandwidth is not None and dataset.telling in ([], ["cluster.nodes"])
@@ -339,10 +339,6 @@ def _strategy_name(group: RunGroup) -> str:
 
 def _verb(group: RunGroup, one: str, many: str) -> str:
     return one if group.nodes == 1 or group.environment is not None else many
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _between(low: str, high: str) -> str:

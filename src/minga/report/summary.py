@@ -119,13 +119,13 @@ class Summary:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """In a notebook: the result in a line and a table, instead of all fields."""
-        from minga.report.numbers import duration, shown_metric, size
+        from minga.report.numbers import count, duration, shown_metric, size
         from minga.report.pages.markup import grid, tag
 
         quality = {n: f"{v:.4f}" if n == "loss" else shown_metric(n, v) for n, v in self.metrics.items()}
         speed = {"steps": f"{self.steps:,}", "time": duration(self.seconds), "sent": size(self.bytes_sent)}
         facts = {**quality, **speed, "samples/s": f"{self.samples_per_second:,.0f}"}
-        nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
+        nodes = count(self.nodes, "node")
         table = grid(facts, [facts.values()])
         page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", table)
         words = "   ".join(f"{name} {fact}" for name, fact in facts.items())

@@ -7,7 +7,6 @@ for row in rows_of(outcome):
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,14 +59,12 @@ def rows_of(outcome: Outcome) -> list[CellAnswer]:
         summary = summarise(outcome.directory / result.run)
         if summary is not None:
             summaries.setdefault(result.cell, []).append(summary)
-    speeds = {
-        identity: statistics.median(each.samples_per_second for each in found) for identity, found in summaries.items()
-    }
+    speeds = {identity: Spread.of(each.samples_per_second for each in found) for identity, found in summaries.items()}
     rows = []
     for cell in outcome.study.cells:
         found = summaries.get(cell.identity, [])
         baseline = baseline_of(cell, outcome.study.cells)
-        known = baseline is not None and speeds.get(baseline.identity) and cell.identity in speeds
+        speed, alone = speeds.get(cell.identity), speeds.get(baseline.identity) if baseline else None
         rows.append(
             CellAnswer(
                 cell=cell.identity,
@@ -77,12 +74,12 @@ def rows_of(outcome: Outcome) -> list[CellAnswer]:
                 nodes=cell.experiment.cluster.nodes,
                 runs=len(found),
                 failed=sum(result.cell == cell.identity for result in outcome.failed),
-                seconds=Spread.of([each.seconds for each in found]),
-                samples_per_second=Spread.of([each.samples_per_second for each in found]),
-                accuracy=Spread.of([each.accuracy for each in found if each.accuracy is not None]),
-                speedup=speeds[cell.identity] / speeds[baseline.identity] if baseline and known else None,
+                seconds=Spread.of(each.seconds for each in found),
+                samples_per_second=speed,
+                accuracy=Spread.of(each.accuracy for each in found),
+                speedup=speed.median / alone.median if speed and alone and alone.median else None,
                 metric=next((each.metric for each in found if each.metric is not None), None),
-                quality=Spread.of([each.quality for each in found if each.quality is not None]),
+                quality=Spread.of(each.quality for each in found),
             )
         )
     return rows

@@ -163,5 +163,4 @@ def _count(standing: Standing, number: int) -> str:
 
 def _ended(standing: Standing, result: Result) -> str:
     how = "done" if result.state == "done" else f"[red]failed[/]: {escape(result.error or '')}"
-    what = f"{escape(result.label)}, repetition {result.repetition + 1}"
-    return f"{_count(standing, standing.done)} {what}: {how} in {duration(result.wall_seconds)}"
+    return f"{_count(standing, standing.done)} {escape(str(result))}: {how} in {duration(result.wall_seconds)}"

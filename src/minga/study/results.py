@@ -44,6 +44,9 @@ class Result:
     def identity(self) -> tuple[str, int]:
         return self.cell, self.repetition
 
+    def __str__(self) -> str:
+        return f"{self.label}, repetition {self.repetition + 1}"
+
 
 _RESULT = TypeAdapter(Result)
 

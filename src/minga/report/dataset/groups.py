@@ -168,14 +168,13 @@ class RunGroup:
 
     @cached_property
     def energy(self) -> GroupEnergy | None:
-        known = [(run.finished.energy, run.finished.seconds) for run in self.runs]
-        measured = [(energy, seconds) for energy, seconds in known if energy is not None and energy.joules]
-        joules = Spread.of(energy.joules for energy, _ in measured)
-        product = Spread.of(energy.delay_product(seconds) for energy, seconds in measured)
+        known = [energy for run in self.runs if (energy := run.finished.energy) is not None and energy.joules]
+        joules = Spread.of(energy.joules for energy in known)
+        product = Spread.of(run.finished.energy_delay_product or None for run in self.runs)
         if joules is None or product is None:
             return None
-        sources = sorted({energy.source for energy, _ in measured})
-        return GroupEnergy(joules, product, any(energy.estimated for energy, _ in measured), ", ".join(sources))
+        sources = sorted({energy.source for energy in known})
+        return GroupEnergy(joules, product, any(energy.estimated for energy in known), ", ".join(sources))
 
     def share(self, *phases: str) -> float:
         """The part of the workers' time that goes into these phases, in the median of the repetitions."""

@@ -17,6 +17,7 @@ from minga.base.toml_files import read_toml
 from minga.base.units import parse_bandwidth, parse_duration
 from minga.errors import ConfigError
 from minga.measure.events import RunFacts
+from minga.report.numbers import count
 
 __all__ = [
     "WHOLE",
@@ -40,7 +41,6 @@ WHOLE = ("strategy", "codec")
 
 _BANDWIDTH = "cluster.network.bandwidth"
 _PATTERNS = {
-    "cluster.nodes": "{} nodes",
     "cluster.network.delay": "{} delay",
     "cluster.network.jitter": "{} jitter",
     "cluster.network.loss": "{} packet loss",
@@ -144,7 +144,7 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
             return ""
         return bandwidth_text(settings)
     if path == "cluster.nodes":
-        return f"{value} node" if value == 1 else f"{value} nodes"
+        return count(settings[path], "node")
     if path == "strategy" and value == "single" and settings.get("cluster.nodes") == 1:
         return ""
     if value is None or value == () or (path.startswith("cluster.network.") and not value):

@@ -22,6 +22,7 @@ from minga.report.figures.style import (
     seconds_label,
     to_svg,
 )
+from minga.report.numbers import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +127,7 @@ def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, rep
         for order, (group, points) in enumerate([*_baseline_of(members, alone), *members]):
             style = line_style(counts.index(group.nodes) if many else order, simulated=group.simulated)
             mark = ", simulated" if group.simulated else ""
-            label = f"{group.nodes} node{'s' if group.nodes > 1 else ''}{mark}" if many else group.label
+            label = f"{count(group.nodes, 'node')}{mark}" if many else group.label
             times, epochs = [point.seconds / divisor for point in points], [point.epoch for point in points]
             for axes, positions in zip(pair, (times, epochs), strict=True):
                 line = _plot(axes, positions, [point.value for point in points], style, 100 if percent else 1)
