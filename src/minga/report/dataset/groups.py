@@ -241,6 +241,14 @@ class Dataset:
         samples = [group.samples.median for group in self.groups]
         return max(samples) <= 1.01 * min(samples)
 
+    def time(self, group: RunGroup) -> Spread:
+        """What can be compared: all of training, or an epoch where groups have different amounts of work."""
+        return group.seconds if self.same_work else group.seconds_per_epoch
+
+    @property
+    def time_name(self) -> str:
+        return "training time" if self.same_work else "time of an epoch"
+
     def baseline(self, group: RunGroup) -> RunGroup | None:
         """The group on one node that does the same work, as equal as there is; None for that one itself.
 

@@ -82,14 +82,12 @@ def times(dataset: Dataset) -> list[Drawing]:
     """For groups that all have as many nodes, where no line over nodes can be drawn."""
     if len(dataset.groups) < 2:
         return []
-    whole = dataset.same_work
-    spreads = [group.seconds if whole else group.seconds_per_epoch for group in dataset.groups]
+    spreads = [dataset.time(group) for group in dataset.groups]
     divisor, unit = seconds_label(max(spread.high for spread in spreads))
-    axis = f"training time [{unit}]" if whole else f"time of an epoch [{unit}]"
-    values = [spread.divided_by(divisor) for spread in spreads]
+    panel = Panel(f"{dataset.time_name} [{unit}]", [spread.divided_by(divisor) for spread in spreads])
     caption = "Dots are medians, bars are from the lowest to the highest repetition."
-    title = "Training time of each group" if whole else "Time of an epoch in each group"
-    return [draw_intervals("times", title, caption, dataset.groups, [Panel(axis, values)], dataset.node_counts)]
+    title = f"{dataset.time_name.capitalize()} {'of' if dataset.same_work else 'in'} each group"
+    return [draw_intervals("times", title, caption, dataset.groups, [panel], dataset.node_counts)]
 
 
 def target_times(dataset: Dataset, target: Target) -> list[Drawing]:

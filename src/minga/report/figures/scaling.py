@@ -37,16 +37,15 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     rows = dict(list(rows.items())[:_ROWS])
     based = any(dataset.baseline(line.largest) for line in lines)
     labels = list(dict.fromkeys(label for row in rows.values() for label, _ in row))
-    whole = dataset.same_work
     figure, grid = new_figure(len(rows), 3 if based else 1, height=2.6, extra=0.4, sharex=True, sharey="col")
     counts = sorted({nodes for line in lines for nodes in line.groups})
-    divisor, unit = seconds_label(max(_time(group, whole).high for line in lines for group in line.groups.values()))
+    divisor, unit = seconds_label(max(dataset.time(group).high for line in lines for group in line.groups.values()))
     handles: dict[str, object] = {}
     drawn: list[list[float]] = [[], [], []]
     for (row, members), axes in zip(rows.items(), grid, strict=True):
         for label, line in members:
             style = line_style(labels.index(label), simulated=line.largest.simulated)
-            columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: _time(group, whole).divided_by(divisor)]
+            columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: dataset.time(group).divided_by(divisor)]
             if based:
                 columns += [lambda group: _speedup(dataset, group), lambda group: _efficiency(dataset, group)]
             for column, value in enumerate(columns):
@@ -54,7 +53,7 @@ def scaling(dataset: Dataset) -> list[Drawing]:
                 handles.setdefault(label or "measured", handle)
         if row:
             axes[0].set_title(fitted(row, 64))
-        _dress(axes, counts, unit, whole)
+        _dress(axes, counts, f"{dataset.time_name} [{unit}]")
         if based:
             (ideal,) = axes[1].plot(counts, counts, color="#999999", linewidth=1, linestyle=":", zorder=1)
             axes[2].axhline(1, color="#999999", linewidth=1, linestyle=":", zorder=1)
@@ -71,7 +70,8 @@ def scaling(dataset: Dataset) -> list[Drawing]:
         handles["ideal"] = handles.pop("ideal")  # it comes last
     if len(handles) > 1:
         legend_below(figure, handles)
-    return [Drawing("scaling", _title(based, whole), _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
+    title = f"{dataset.time_name.capitalize()}{', speedup and efficiency' if based else ''} against nodes"
+    return [Drawing("scaling", title, _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
 
 
 def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
@@ -85,10 +85,6 @@ def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
         row = rows.setdefault(shown_value("strategy", line.largest.strategy), [])
         row.append((line.largest.conditions, line))
     return rows
-
-
-def _time(group: RunGroup, whole: bool) -> Spread:
-    return group.seconds if whole else group.seconds_per_epoch
 
 
 def _speedup(dataset: Dataset, group: RunGroup) -> Spread | None:
@@ -121,19 +117,14 @@ def _plot(
     return handle
 
 
-def _dress(axes: list[Axes], counts: list[int], unit: str, whole: bool) -> None:
-    axes[0].set_ylabel(f"training time [{unit}]" if whole else f"time of an epoch [{unit}]")
+def _dress(axes: list[Axes], counts: list[int], time: str) -> None:
+    axes[0].set_ylabel(time)
     for each in axes:
         each.set_xticks(counts, [str(count) for count in counts])
         each.set_xlim(counts[0] - 0.25, counts[-1] + 0.25)
     if len(axes) > 1:
         axes[1].set_ylabel("speedup")
         axes[2].set_ylabel("efficiency")
-
-
-def _title(based: bool, whole: bool) -> str:
-    time = "Training time" if whole else "Time of an epoch"
-    return f"{time}, speedup and efficiency against nodes" if based else f"{time} against nodes"
 
 
 def _caption(dataset: Dataset, based: bool, left_out: int) -> str:
