@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_json
 
 from minga.errors import UsageError
 from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
@@ -133,7 +133,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: NaN and infinities become None."""
-        plain: dict[str, Any] = to_jsonable_python(self, inf_nan_mode="null")
+        plain: dict[str, Any] = from_json(to_json(self, inf_nan_mode="null"))
         return plain
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_json
 
 from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, RunGroup
@@ -64,7 +64,7 @@ def to_dict(report: Report, page: Path) -> dict[str, Any]:
         "groups": [_group(report.dataset, group, report.target) for group in report.dataset.groups],
     }
     # What is infinite, as the time to a target that was never reached, becomes None.
-    return cast(dict[str, Any], to_jsonable_python(plain, inf_nan_mode="null"))
+    return cast(dict[str, Any], from_json(to_json(plain, inf_nan_mode="null")))
 
 
 def _group(dataset: Dataset, group: RunGroup, target: Target | None) -> dict[str, Any]:
