@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from minga.model.layout import Bucket
     from minga.model.replica import Replica
     from minga.report.inline import show
-    from minga.report.notebook_view import live_view
+    from minga.report.live import live_view
     from minga.report.summary import Summary
     from minga.runs.experiment import Cluster, Experiment, Training
     from minga.runs.workload import FurtherTest, Workload
@@ -85,7 +85,7 @@ _HOMES = {
     "clipped": "minga.model.clipping",
     "join": "minga.training.own_loop",
     "launch": "minga.engines.functions",
-    "live_view": "minga.report.notebook_view",
+    "live_view": "minga.report.live",
     "load_study": "minga.study",
     "run": "minga.engines.local",
     "run_study": "minga.study",

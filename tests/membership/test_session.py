@@ -37,9 +37,9 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     assert {event["reason"] for event in regrouped} == {f"node-{rank} is gone: its connection ended"}
     assert running.end().steps == STEPS
     found = find_runs([running.directory])
-    assert [labelled.run.lost for labelled in found.runs] == [[rank]]
+    assert [run.lost for run in found.runs] == [[rank]]
     assert found.notes == [f"{running.directory.name}: rank {rank} got lost on the way; the others went on without it."]
-    assert found.runs[0].run.training_losses[-1].epoch == EPOCHS
+    assert found.runs[0].training_losses[-1].epoch == EPOCHS
 
 
 def test_a_rank_may_be_killed_that_others_wait_for_inside_of_forward_and_backward(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ def _print(outcome: Outcome, report: Path | None) -> None:
     say(f"[bold]{escape(outcome.study.title)}[/]: {escape(outcome.study.question)}")
     Console(highlight=False).print(answer_table(rows_of(outcome)))
     for result in outcome.failed:
-        what = f"{result.label}, repetition {result.repetition + 1}"
-        say(f"[red]failed[/]: {escape(what)}: {escape(result.error or '')}")
+        say(f"[red]failed[/]: {escape(str(result))}: {escape(result.error or '')}")
     if outcome.failed:
         say("the same command tries the failed ones again")
     say(f"everything is in {outcome.directory}")

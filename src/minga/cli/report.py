@@ -41,9 +41,7 @@ def report(
     from minga.report.write import save_report, to_dict
 
     place = out or _place(sources)
-    command = ["minga", "report", *(str(source) for source in sources), "--out", str(place)]
-    command += ["--target", f"{target:g}"] if target is not None else []
-    made = make_report(sources, target=target, command=command)
+    made = make_report(sources, target=target, out=place)
     page = save_report(made, place)
     lines = [f"- {escape(sentence)}" for sentence in made.sentences]
     lines += [f"[yellow]note:[/] {escape(note)}" for note in made.notes]

@@ -25,8 +25,7 @@ from minga.base.spec import describe
 from minga.engines.sources import script_of
 from minga.errors import UsageError
 from minga.launch.scripts import check_script, launch_script
-from minga.report.live import View
-from minga.report.notebook_view import live_view
+from minga.report.live import View, live_view
 from minga.report.summary import Summary, summarise
 from minga.runs.directory import alone_in, log_file, make_run_directory
 from minga.runs.experiment import Cluster, Experiment

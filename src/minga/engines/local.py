@@ -14,8 +14,7 @@ from minga.launch.listening import Listening, prepared
 from minga.launch.local import launch_local
 from minga.measure.counters import machine_power
 from minga.model.weights import check_weights
-from minga.report.live import View
-from minga.report.notebook_view import in_notebook, live_view
+from minga.report.live import View, in_notebook, live_view
 from minga.report.summary import Summary, summarise
 from minga.runs.directory import alone_in, make_run_directory
 from minga.runs.experiment import Experiment, load

@@ -20,8 +20,7 @@ from minga.data.reader_processes import ReaderProcesses
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
-from minga.metrics.evaluation import evaluate
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings, evaluate
 from minga.model.keras_parts import part_seeds, register_variables
 from minga.model.replica import Replica, trainable
 from minga.model.weights import take_weights
