@@ -24,7 +24,7 @@ from minga.model.replica import Replica
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import Single, Strategy
-from minga.strategies.capabilities import active, contribution
+from minga.strategies.capabilities import Checkpointed, active, capability
 from minga.testing.problems import adam, blobs, counter, sgd_with_momentum
 from minga.testing.worlds import train_in_threads, train_with_checkpoints, train_without
 from minga.training.checkpoints.files import list_checkpoints
@@ -151,7 +151,9 @@ class StrategyConformance:
             name, replica = threading.current_thread().name, state.replica
             steps[name] = replica.step
             if active(self.make(), replica).traits.lockstep:
-                brought[replica.step][name] = contribution(self.make(), replica).clone()
+                brought[replica.step][name] = (
+                    capability(self.make(), replica, Checkpointed).contribution(replica).clone()
+                )
             elif comm.rank == 0:  # nobody waits for the others, and it tests what it has
                 brought[replica.step][name] = replica.parameters.clone()
 
