@@ -11,7 +11,6 @@ from rich.table import Table
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.trial_run import Reached
-from minga.plan.uncertainty import between, reached_between, step_between, waiting_between
 from minga.report.numbers import duration, size
 
 __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
@@ -39,9 +38,9 @@ def plan_table(found: Plan, command: str, limit: float | None) -> dict[str, Any]
                 "exact": each.candidate.exact,
                 "order": list(each.candidate.order),
                 "step_seconds": each.price.step_seconds,
-                "step_seconds_between": step_between(each.price),
+                "step_seconds_between": each.price.step_between,
                 "waiting": each.price.waiting,
-                "waiting_between": waiting_between(each.price),
+                "waiting_between": each.price.waiting_between,
                 **_amounts(each, found.epochs),
                 "epochs_assumed": each.epochs,
                 "why": each.why,
@@ -56,7 +55,7 @@ def _amounts(each: Planned, epochs: float) -> dict[str, Any]:
     amounts: dict[str, Any] = {}
     for name, what in (("seconds", "time"), ("bytes", "bytes"), ("joules", "energy"), ("cost", "cost")):
         amounts[name] = each.price.total(epochs, what)
-        amounts[f"{name}_between"] = between(each.price, epochs, what)
+        amounts[f"{name}_between"] = each.price.between(epochs, what)
     return amounts
 
 
@@ -68,7 +67,7 @@ def pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> d
             "strategy": each.candidate.name,
             "nodes": each.candidate.nodes,
             **dataclasses.asdict(reached),
-            "seconds_between": None if reached.seconds is None else reached_between(reached.seconds),
+            "seconds_between": reached.seconds_between,
         }
         for each, reached in flown
     ]
@@ -88,7 +87,7 @@ def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
     table = Table("", *heads, box=None)
     for place, (each, reached) in enumerate(flown, start=1):
         when = reached.problem or ("not reached" if reached.seconds is None else duration(reached.seconds))
-        about = "" if reached.seconds is None else _between(reached_between(reached.seconds))
+        about = "" if reached.seconds_between is None else _between(reached.seconds_between)
         epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
         nodes, best = str(each.candidate.nodes), f"{reached.best:.3f}"
         table.add_row(f"{place}", each.candidate.name, nodes, when, about, epochs, best)
@@ -118,7 +117,7 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
             f"{1000 * price.step_seconds:,.1f} ms",
             f"{price.waiting:.0%}",
             duration(each.seconds),
-            _between(between(price, found.epochs, "time")),
+            _between(price.between(found.epochs, "time")),
             size(price.total(found.epochs, "bytes")),
             f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
             *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
