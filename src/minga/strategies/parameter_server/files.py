@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -56,12 +57,15 @@ class ShardFiles:
 
     def numbers(self) -> list[int]:
         """Of the snapshots there are, the oldest first."""
-        return sorted(int(path.name.removeprefix("snapshot-")) for path in self.folder.glob("snapshot-??????"))
+        return sorted(self._numbered("snapshot"))
 
     @property
     def last_number(self) -> int:
         """The highest that a snapshot or a log has; 0 if there is none."""
-        return max((int(path.name.rpartition("-")[2]) for path in self.folder.glob("*-??????")), default=0)
+        return max([*self._numbered("snapshot"), *self._numbered("log")], default=0)
+
+    def _numbered(self, kind: str) -> dict[int, Path]:
+        return {int(path.name.removeprefix(f"{kind}-")): path for path in self.folder.glob(f"{kind}-??????")}
 
     def write_snapshot(self, number: int, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
         """All of it or nothing; its size."""
@@ -130,18 +134,16 @@ class ShardFiles:
                     return
 
     def _logs(self, number: int) -> list[tuple[int, Path]]:
-        found = {int(path.name.removeprefix("log-")): path for path in self.folder.glob("log-??????")}
-        logs = []
-        while number in found:
-            logs.append((number, found[number]))
-            number += 1
-        return logs
+        """From this snapshot on, until one is missing."""
+        found = self._numbered("log")
+        end = next(each for each in itertools.count(number) if each not in found)
+        return [(each, found[each]) for each in range(number, end)]
 
     def remove_before(self, number: int) -> None:
         """Snapshots and logs that are older than this snapshot; one of each is kept to be written over."""
         for kind in ("snapshot", "log"):
-            for path in self.folder.glob(f"{kind}-??????"):
-                if int(path.name.removeprefix(f"{kind}-")) < number:
+            for each, path in self._numbered(kind).items():
+                if each < number:
                     path.replace(self._spare(kind))
 
     def _path(self, kind: str, number: int) -> Path:
