@@ -85,7 +85,7 @@ def train(tmp_path: Path, how: str, **cluster: float) -> Summary:
         (
             "asymmetric",
             # Where each one was depends on who has noticed first.
-                r"given up, .*rank 0 waited .* in step \d+, at \w+\.py:\d+ .*; rank 1 waited .*All ranks",
+            r"given up, .*rank 0 waited .* in step \d+, at \w+\.py:\d+ .*; rank 1 waited .*All ranks",
         ),
         (
             "length",

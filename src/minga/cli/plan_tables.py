@@ -13,7 +13,6 @@ from minga.cli.output import say
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.trial_run import Reached
-from minga.plan.uncertainty import between, reached_between, step_between, waiting_between
 from minga.report.numbers import duration, size
 
 __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
@@ -41,9 +40,9 @@ def plan_table(found: Plan, command: str, limit: float | None) -> dict[str, Any]
                 "exact": each.candidate.exact,
                 "order": list(each.candidate.order),
                 "step_seconds": each.price.step_seconds,
-                "step_seconds_between": step_between(each.price),
+                "step_seconds_between": each.price.step_between,
                 "waiting": each.price.waiting,
-                "waiting_between": waiting_between(each.price),
+                "waiting_between": each.price.waiting_between,
                 **_amounts(each, found.epochs),
                 "epochs_assumed": each.epochs,
                 "why": each.why,
@@ -58,7 +57,7 @@ def _amounts(each: Planned, epochs: float) -> dict[str, Any]:
     amounts: dict[str, Any] = {}
     for name, what in (("seconds", "time"), ("bytes", "bytes"), ("joules", "energy"), ("cost", "cost")):
         amounts[name] = each.price.total(epochs, what)
-        amounts[f"{name}_between"] = between(each.price, epochs, what)
+        amounts[f"{name}_between"] = each.price.between(epochs, what)
     return amounts
 
 
@@ -70,7 +69,7 @@ def pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> d
             "strategy": each.candidate.name,
             "nodes": each.candidate.nodes,
             **dataclasses.asdict(reached),
-            "seconds_between": None if reached.seconds is None else reached_between(reached.seconds),
+            "seconds_between": reached.seconds_between,
         }
         for each, reached in flown
     ]
@@ -90,7 +89,7 @@ def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
     table = Table("", *heads, box=None)
     for place, (each, reached) in enumerate(flown, start=1):
         when = reached.problem or ("not reached" if reached.seconds is None else duration(reached.seconds))
-        about = "" if reached.seconds is None else _between(reached_between(reached.seconds))
+        about = "" if reached.seconds_between is None else _between(reached.seconds_between)
         epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
         nodes, best = str(each.candidate.nodes), f"{reached.best:.3f}"
         table.add_row(f"{place}", each.candidate.name, nodes, when, about, epochs, best)
@@ -108,7 +107,7 @@ def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | No
         "a step": lambda each: f"{1000 * each.price.step_seconds:,.1f} ms",
         "waiting": lambda each: f"{each.price.waiting:.0%}",
         "time": lambda each: duration(each.seconds),
-        "between": lambda each: _between(between(each.price, found.epochs, "time")),
+        "between": lambda each: _between(each.price.between(found.epochs, "time")),
         "sent": lambda each: size(each.price.total(found.epochs, "bytes")),
         "energy": lambda each: f"{each.price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
         "cost": lambda each: f"{each.price.total(found.epochs, 'cost'):,.4f}",

@@ -38,7 +38,7 @@ def probe(
     from minga.comm.probing import Links
     from minga.measure.event_reader import events_of
     from minga.measure.events import Finished
-    from minga.plan.probed import to_toml
+    from minga.plan.cluster import to_toml
 
     here = nodes if nodes is not None else 1 if listen.listen is not None and listen.expect is not None else 2
     if out is not None:

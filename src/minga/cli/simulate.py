@@ -103,12 +103,13 @@ def simulate(
 
 def load_machines(path: Path, given: Mapping[str, Any]) -> PlannedCluster:
     """The cluster's file; `given`: options that say the same, by name, which are refused."""
-    from minga.plan.cluster import load_cluster
+    from minga.base.toml_files import load_config
+    from minga.plan.cluster import PlannedCluster
 
     refused = [f"--{name}" for name, value in given.items() if value]
     if refused:
         raise ConfigError(f"{path} says what the machines are like; leave {', '.join(refused)} out, or change the file")
-    return load_cluster(path)
+    return load_config(PlannedCluster, path)
 
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:

@@ -10,7 +10,7 @@ from minga.comm.transport import Transport
 from minga.measure.recorder import Recorder
 from minga.model.buffers import agree_on_buffers, take_buffers
 from minga.runs.experiment import Experiment
-from minga.strategies.capabilities import active, averaged_replicas, serve, trainers
+from minga.strategies.capabilities import Serving, active, averaged_replicas, capability, trainers
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
 from minga.training.run_log import RunLog, metering_of, run_facts
@@ -76,7 +76,7 @@ def train(
             if comm.rank >= ranks:
                 run_log.serving()
                 with spans.span("serve"):
-                    serve(strategy, replica, comm)
+                    capability(strategy, replica, Serving).serve(replica, comm)
                 run_log.finished()
                 return
             if state.progress >= 1:

@@ -41,7 +41,7 @@ from minga.net.interfaces import own_address_towards
 from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
-from minga.strategies.capabilities import check_nodes, serve, trainers
+from minga.strategies.capabilities import Serving, capability, check_nodes, trainers
 from minga.training.run_log import RunLog, metering_of, run_facts, traced
 from minga.training.shared_loader import SharedLoader
 
@@ -283,7 +283,7 @@ class OwnLoop:
         if self.rank >= self.workers:
             self._run_log.serving()
             with self._recorder.spans.span("serve"):
-                serve(self.strategy, self._replica, self._comm)
+                capability(self.strategy, self._replica, Serving).serve(self._replica, self._comm)
             self._run_log.finished()
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script

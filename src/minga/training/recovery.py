@@ -21,7 +21,7 @@ from minga.comm import Transport, all_reduce_mean
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, agreed_facts, go_on_with
+from minga.strategies.capabilities import Agreeing, active, capability
 from minga.strategies.parameter_server.recovery import meet
 from minga.training.checkpoints.snapshot import Snapshot, put_back, take
 from minga.training.train_state import Beginning, TrainState
@@ -143,9 +143,10 @@ def _begin_here(state: TrainState) -> None:
 
 
 def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
-    replica, facts = state.replica, agreed_facts(strategy, state.replica)
+    replica = state.replica
+    facts = capability(strategy, replica, Agreeing).agreed_facts(replica)
     _forget(state)
-    go_on_with(strategy, replica, facts)
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
     text = json.dumps({"step": replica.step, "order": state.order.position(), "agreed_facts": facts}).encode()
     blob = take(state, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
@@ -177,7 +178,7 @@ def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int,
         put_back(snapshot, state, strategy, shared_only=True)
     state.order.go_to(order.position())
     replica.step = replica.progress.last_applied_step = step
-    go_on_with(strategy, replica, facts)
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
     _begin_here(state)
 
 

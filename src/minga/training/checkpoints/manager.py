@@ -25,7 +25,7 @@ from minga.measure.events import CheckpointFailed, CheckpointWritten
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, announce_checkpoint, pause, resume, trainers
+from minga.strategies.capabilities import Checkpointed, active, capability, trainers
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import checkpoint_name, remove_leftovers
 from minga.training.checkpoints.resume import Resumption, load_own, load_shared
@@ -180,7 +180,8 @@ class CheckpointManager(NoCheckpoints):
         if resumption is not None and resumption.fits(self._strategy, self._comm):
             state = load_own(resumption.checkpoint, self._comm.rank)
             put_back(state, self._train_state, self._strategy)
-            resume(self._strategy, self._train_state.replica, self._comm)
+            replica = self._train_state.replica
+            capability(self._strategy, replica, Checkpointed).resume(replica, self._comm)
             self._best = state.facts.get("best")
             self._run_log.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
 
@@ -239,8 +240,8 @@ class CheckpointManager(NoCheckpoints):
 
     def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
         strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
-        began = comm.now()
-        pause(strategy, replica, comm)
+        began, checkpointed = comm.now(), capability(strategy, replica, Checkpointed)
+        checkpointed.pause(replica, comm)
         name = checkpoint_name(moment, None if active(strategy, replica).traits.lockstep else self._session)
         state: Snapshot | None = None
         try:
@@ -249,7 +250,7 @@ class CheckpointManager(NoCheckpoints):
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._tell(name, error)
         if ServerState.of(replica).shard is None:
-            announce_checkpoint(strategy, replica, comm, moment, leaving=leaving)
+            checkpointed.announce_checkpoint(replica, comm, moment, leaving=leaving)
         if state is None:
             return None
         if self._one_part:
