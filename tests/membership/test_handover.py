@@ -15,7 +15,7 @@ from people import at, join_all, make_coordinator, members
 
 from minga.errors import ProtocolError, Refused
 from minga.membership import handover as module
-from minga.membership.coordinator_process import coordinating
+from minga.membership.coordinator import coordinating
 from minga.membership.handover import Accounts, hand_over
 from minga.membership.messages import Handover
 

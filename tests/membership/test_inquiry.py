@@ -11,7 +11,7 @@ import pytest
 from people import at, data_port, info, join_all, make_coordinator, members, quick
 
 from minga.errors import PeerTimeout, Refused, RunStopped
-from minga.membership.coordinator_process import coordinating
+from minga.membership.coordinator import coordinating
 from minga.membership.inquiry import Numbers, ask
 from minga.membership.member import Member
 
@@ -39,7 +39,7 @@ def test_before_the_first_member_there_is_nothing_to_tell(tmp_path: Path) -> Non
         with pytest.raises(PeerTimeout, match="just starting"):
             ask(at(where), timeout_seconds=0)
         with members(*where, ids=["node-0"]) as (first,):
-            asking = threading.Thread(target=first._contact.start)
+            asking = threading.Thread(target=first._start)
             asking.start()
             assert ask(at(where), timeout_seconds=5).number == 1
             asking.join()

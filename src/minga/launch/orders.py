@@ -3,7 +3,7 @@
     order = RankOrder(run=run, ranks=(0,), address="127.0.0.1", meeting=Meeting(...))
     job = Job(name="rank 0", function="minga.launch.rank:main", order=order, log="rank-0.log")
 
-That of a coordinator is with it, in `membership/coordinator_process.py`.
+That of a coordinator is with it, in `membership/coordinator.py`.
 """
 
 from __future__ import annotations

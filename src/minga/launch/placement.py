@@ -20,7 +20,7 @@ from minga.comm.rendezvous import hold_meeting
 from minga.launch.listening import Listening
 from minga.launch.orders import Meeting, MeetingOrder
 from minga.launch.processes import Job
-from minga.membership.coordinator_process import CoordinatorOrder
+from minga.membership.coordinator import CoordinatorOrder
 from minga.membership.rules import Rules
 from minga.net.greeting import new_token
 from minga.runs.experiment import Experiment
@@ -167,7 +167,7 @@ def _coordinator(
         }
     return Job(
         name=COORDINATOR,
-        function="minga.membership.coordinator_process:main",
+        function="minga.membership.coordinator:main",
         order=CoordinatorOrder(
             state=coordinator_file(run), run=run.name, token=token, rules=rules, address=address, **others
         ),

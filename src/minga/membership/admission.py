@@ -34,6 +34,8 @@ _REMEDIES = {
 def objection(rules: Rules, state: RosterState, hello: Hello, known: RosterEntry | None, there: int) -> str:
     """Why somebody can't take part; empty if it can. `known` has its id; `there` are members and joiners."""
     info = hello.info
+    if info.id in state.banned:
+        return f"{info.id} is out of this run for good: {state.banned[info.id]}"
     if info.incarnation in state.out:
         return (
             f"this process of {info.id} is out of the run: {state.out[info.incarnation]}. "

@@ -18,8 +18,8 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from minga.errors import ProtocolError, Refused
-from minga.membership.messages import Handover, Received, Refusal
+from minga.errors import ProtocolError
+from minga.membership.messages import Handover, Received
 from minga.membership.protocol import CoordinatorAddress
 from minga.net.strict import LONGEST_TEXT, shown
 
@@ -30,7 +30,6 @@ _PART_BYTES = 1 << 19
 _LONGEST_LINE = 1 << 16
 _MOST_BYTES = 1 << 30
 _MOST_NODES = 100_000
-_ANSWER_SECONDS = 5.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -52,13 +51,7 @@ async def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path
                 packed=tuple(text[begin : begin + LONGEST_TEXT] for begin in range(0, len(text), LONGEST_TEXT)),
                 last=place == len(parts) - 1,
             )
-            connection.send(handover)
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await connection.receive()
-            if isinstance(answer, Refusal):
-                raise Refused(answer.reason)
-            if not isinstance(answer, Received):
-                raise ProtocolError(f"the answer to a handover can't be {type(answer).__name__.lower()!r}")
+            await connection.ask(handover, Received)
 
 
 def _parts(file: Path) -> Iterator[bytes]:

@@ -12,20 +12,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-import ssl
 import time
 from collections.abc import Collection, Iterable
 
 from minga.errors import PeerTimeout, ProtocolError, Refused
-from minga.membership.messages import Description, Inquiry, Refusal, Waiting
+from minga.membership.messages import Description, Inquiry, Waiting
 from minga.membership.protocol import CoordinatorAddress
 from minga.net.greeting import check_token
-from minga.net.interfaces import explain
-from minga.net.tls import why_not
 
 __all__ = ["Numbers", "ask"]
 
-_ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.3
 # The interface that was asked for does not lead there, and won't in a second.
 _HOPELESS = (errno.EINVAL, errno.EADDRNOTAVAIL)
@@ -37,19 +33,14 @@ _RESERVED_SECONDS = 120.0
 def ask(where: CoordinatorAddress, *, timeout_seconds: float = 30.0) -> Description:
     """The run's description, as soon as there is one; `Refused` or `PeerTimeout` with what is in the way."""
     check_token(where.token)
-    address, port = where.address, where.port
     deadline = time.monotonic() + timeout_seconds
     while True:
         try:
             return asyncio.run(_ask(where))
-        except (_NotYet, PeerTimeout) as not_yet:
-            trouble = str(not_yet)
-        except ssl.SSLError as error:
-            trouble = f"no TLS connection to {address}:{port}: {why_not(error)}"
         except ProtocolError as error:
-            raise Refused(f"{address}:{port}: {error}") from None
-        except (OSError, TimeoutError) as error:
-            trouble = explain(address, port, error, where.source_address)
+            raise Refused(where.explain(error)) from None
+        except (PeerTimeout, OSError) as error:
+            trouble = where.explain(error)
             if isinstance(error, OSError) and error.errno in _HOPELESS:
                 raise PeerTimeout(trouble) from None
         if time.monotonic() > deadline:
@@ -57,22 +48,12 @@ def ask(where: CoordinatorAddress, *, timeout_seconds: float = 30.0) -> Descript
         time.sleep(_PAUSE_SECONDS)
 
 
-class _NotYet(Exception):
-    """The coordinator answers, but has nothing to describe yet."""
-
-
 async def _ask(where: CoordinatorAddress) -> Description:
-    async with where.connected() as connection, asyncio.timeout(_ANSWER_SECONDS):
-        connection.send(Inquiry())
-        answer = await connection.receive()
-    match answer:
-        case Description():
-            return answer
-        case Waiting():
-            raise _NotYet(answer.message)
-        case Refusal():
-            raise Refused(answer.reason)
-    raise ProtocolError(f"the answer to an inquiry can't be {type(answer).__name__.lower()!r}")
+    async with where.connected() as connection:
+        answer: Description | Waiting = await connection.ask(Inquiry(), Description, Waiting)
+    if isinstance(answer, Waiting):  # it answers, but has nothing to describe yet
+        raise PeerTimeout(answer.message)
+    return answer
 
 
 class Numbers:

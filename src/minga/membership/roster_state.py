@@ -1,16 +1,12 @@
-"""What the roster knows: of each member, and what a restarted coordinator must know.
-
-state = RosterState.from_dict(json.loads(text))
-"""
+"""What the roster knows: of each member, and what a restarted coordinator must know."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
 
 from minga.net.generation import START, Generation, MemberInfo, Position
-from minga.net.strict import Count, Flag, StrictRecord, Text, parse
+from minga.net.strict import Count, Flag, StrictRecord, Text
 
 __all__ = ["RosterEntry", "RosterState", "listed"]
 
@@ -40,14 +36,6 @@ class RosterState(StrictRecord):
     """Ids of members that have come to the end of the run."""
     facts: dict[Text, Text] | None = None
     position: Position = START
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ended": sorted(self.ended), "finished": sorted(self.finished)}
-
-    @classmethod
-    def from_dict(cls, table: object) -> Self:
-        """Strict, like everything that is read."""
-        return parse(cls, table, "roster")
 
 
 @dataclass
