@@ -10,7 +10,7 @@ import pytest
 
 from minga.errors import RankFailed, RunError
 from minga.launch.policy import LEFT_BEHIND, Who
-from minga.launch.processes import Job, processes
+from minga.launch.processes import Job
 from minga.launch.supervisor import Supervisor
 
 
@@ -25,9 +25,9 @@ def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
         Job(name, f"{__name__}:end", {"code": code}, str(tmp_path / f"{name}.log"))
         for name, code in zip(names, codes, strict=True)
     ]
-    with processes(jobs, tmp_path / "guard.log") as started:
-        roles = dict.fromkeys(names, Who.WORKER)
-        Supervisor(started, tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
+    (tmp_path / "logs").mkdir()
+    roles = dict.fromkeys(names, Who.WORKER)
+    Supervisor(tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
 
 
 @pytest.mark.usefixtures("cold_start")

@@ -34,8 +34,8 @@ def quick(expect: int, **fields: Any) -> Rules:
 
 
 def make_coordinator(directory: Path, expect: int, **fields: Any) -> Coordinator:
-    given: dict[str, Any] = {"state": directory / "coordinator.json", "run": RUN, "token": TOKEN, "rules": quick(expect)}
-    return Coordinator(CoordinatorOrder(**{**given, **fields}))
+    given: dict[str, Any] = {"run": RUN, "token": TOKEN, "rules": quick(expect), **fields}
+    return Coordinator(CoordinatorOrder(state=directory / "coordinator.json", **given))
 
 
 def at(where: tuple[str, int], *, tls: str | None = None, **options: Any) -> CoordinatorAddress:

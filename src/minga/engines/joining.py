@@ -22,7 +22,7 @@ from minga.base.config import build
 from minga.engines.local import check
 from minga.errors import ConfigError, MingaError, RunStopped
 from minga.launch.orders import MemberOrder, RankOrder
-from minga.launch.processes import Job, processes
+from minga.launch.processes import Job
 from minga.launch.signals import stop_when_asked
 from minga.launch.supervisor import Supervisor
 from minga.measure.event_reader import events_of, read_events
@@ -125,8 +125,7 @@ def join_run(
 def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
     with stop_when_asked(signal.SIGTERM, signal.SIGINT) as asked:
         try:
-            with processes([job], run / "logs" / "fork-server.log") as started:
-                Supervisor(started, run, [job], stopping=asked).supervise(tick)
+            Supervisor(run, [job], stopping=asked).supervise(tick)
         except RunStopped as stopped:
             if asked() == signal.SIGINT:
                 raise KeyboardInterrupt from None

@@ -59,7 +59,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
             *(f"\n\n{definition}" for definition in parts.definitions),
             "",
             'if __name__ == "__main__":',
-            "    from minga.engines.functions import call",
+            "    from minga.engines.scripts import call",
             "",
             f"    call({function.__name__}, {dict(arguments)!r})",
             "",

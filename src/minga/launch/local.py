@@ -11,7 +11,7 @@ from minga.launch.listening import Listening
 from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.placement import COORDINATOR, Placement, coordinator_file, host_ranks, placed
 from minga.launch.policy import Who
-from minga.launch.processes import Job, processes
+from minga.launch.processes import Job
 from minga.launch.signals import stop_when_asked
 from minga.launch.supervisor import Supervisor
 from minga.membership.state_file import load as load_state
@@ -65,20 +65,17 @@ def launch_local(
         if elastic:
             roles = {f"rank {ranks[0]}": Who.SERVER if max(ranks) >= nodes else Who.WORKER for _, ranks in hosted}
             roles[COORDINATOR] = Who.COORDINATOR if listening is None else Who.HOST
-        jobs = [*placement.helpers, *jobs]
-        with processes(jobs, run / "logs" / "fork-server.log") as started:
-            supervisor = Supervisor(
-                started,
-                run,
-                jobs,
-                roles=roles,
-                workers=[f"rank {ranks[0]}" for _, ranks in hosted if min(ranks) < nodes],
-                # Where others may join, those who are here need not be the last ones.
-                fewest=experiment.cluster.min_nodes if elastic and listening is None else 0,
-                stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
-                stopping=stopping,
-            )
-            supervisor.supervise(tick)
+        supervisor = Supervisor(
+            run,
+            [*placement.helpers, *jobs],
+            roles=roles,
+            workers=[f"rank {ranks[0]}" for _, ranks in hosted if min(ranks) < nodes],
+            # Where others may join, those who are here need not be the last ones.
+            fewest=experiment.cluster.min_nodes if elastic and listening is None else 0,
+            stopped_seconds=experiment.cluster.heartbeat_timeout_seconds,
+            stopping=stopping,
+        )
+        supervisor.supervise(tick)
 
 
 def _roster_entry(run: Path, ranks: list[int], placement: Placement, listening: Listening | None) -> MemberOrder | None:

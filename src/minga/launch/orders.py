@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from minga.base.config import Config, FieldError
 
-__all__ = ["Meeting", "MeetingOrder", "MemberOrder", "RankOrder", "ScriptOrder"]
+__all__ = ["Meeting", "MemberOrder", "RankOrder", "ScriptOrder"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,3 @@ class ScriptOrder(Config):
     script: Path
     arguments: tuple[str, ...] = ()
     threads: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeetingOrder(Config):
-    """To a process that does nothing but hold the meeting."""
-
-    kind = "meeting's order"
-
-    address: str
-    port: int

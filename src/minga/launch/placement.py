@@ -18,7 +18,7 @@ from typing import Any
 from minga.base.config import build
 from minga.comm.rendezvous import hold_meeting
 from minga.launch.listening import Listening
-from minga.launch.orders import Meeting, MeetingOrder
+from minga.launch.orders import Meeting
 from minga.launch.processes import Job
 from minga.membership.coordinator import CoordinatorOrder
 from minga.membership.rules import Rules
@@ -114,7 +114,7 @@ def _in_lab(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Pla
             helper = Job(
                 name="meeting",
                 function="minga.launch.placement:keep_meeting",
-                order=MeetingOrder(address=address, port=_LAB_PORT),
+                order=meeting,
                 log=str(run / "logs" / "meeting.log"),
                 place=lab.switch,
                 helper=True,
@@ -125,8 +125,8 @@ def _in_lab(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Pla
 
 def keep_meeting(arguments: Mapping[str, Any]) -> int:
     """A process that does nothing but hold a meeting, until it is ended."""
-    order = build(MeetingOrder, arguments)
-    with hold_meeting(order.address, order.port):
+    meeting = build(Meeting, arguments)
+    with hold_meeting(meeting.address, meeting.port):
         while True:
             signal.pause()
 

@@ -23,7 +23,7 @@ from minga.launch.policy import LEFT_BEHIND, STOPPED
 from minga.measure.events import Failed, RankWaiting, Stopped
 from minga.measure.recorder import Recorder
 from minga.membership.protocol import CoordinatorAddress
-from minga.membership.session import Enrolment, MemberSession, StopRequest
+from minga.membership.session import MemberSession, StopRequest
 from minga.membership.state_file import wait_for_address
 from minga.net.tls import load_tls
 from minga.runs.directory import event_file, save_model, server_folder
@@ -167,25 +167,26 @@ class _Rank:
         order, cluster = self._order, self._experiment.cluster
         tls = load_tls(entry.tls) if entry.tls else None
         address, port = entry.coordinator or wait_for_address(coordinator_file(order.run), cluster.timeout_seconds)
-        enrolment = Enrolment(
-            coordinator=CoordinatorAddress(
-                address=address,
-                port=port,
-                token=entry.token,
-                run=entry.run,
-                tls=tls,
-                source_address=order.address if entry.interface else None,
-            ),
+        where = CoordinatorAddress(
+            address=address,
+            port=port,
+            token=entry.token,
+            run=entry.run,
+            tls=tls,
+            source_address=order.address if entry.interface else None,
+        )
+        with MemberSession(
+            where,
             id=entry.id or f"node-{self._rank}",
             role="server" if self._serves else "worker",
             address=order.address,
             host=entry.hosts[self._place],
             facts=common_facts(self._experiment, train_state),
-            patient=entry.listening,
             heartbeat_timeout_seconds=cluster.heartbeat_timeout_seconds,
-        )
-        with MemberSession(
-            enrolment, self._stop_request, leaves_after=self._leaves_after(entry), on_waiting=self._record_waiting
+            patient=entry.listening,
+            stop=self._stop_request,
+            leaves_after=self._leaves_after(entry),
+            on_waiting=self._record_waiting,
         ) as member_session:
             try:
                 train_elastic(

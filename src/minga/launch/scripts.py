@@ -16,10 +16,9 @@ import torch
 
 from minga.base.config import build
 from minga.base.spec import describe
-from minga.errors import ConfigError
 from minga.launch.orders import ScriptOrder
 from minga.launch.placement import placed
-from minga.launch.processes import Job, processes
+from minga.launch.processes import Job
 from minga.launch.rank import record_failure
 from minga.launch.supervisor import Supervisor
 from minga.measure.power import machine_power
@@ -27,13 +26,7 @@ from minga.measure.recorder import Recorder
 from minga.runs.directory import event_file, log_file
 from minga.runs.experiment import Experiment
 
-__all__ = ["check_script", "launch_script", "main"]
-
-
-def check_script(experiment: Experiment, what: str) -> None:
-    """`ConfigError` where the strategy needs more than a process for each rank. `what`: a script or a function."""
-    if experiment.chosen_strategy.traits.servers_beside_workers:
-        raise ConfigError(f"a {what} is a process for each rank: use placement=own for its servers")
+__all__ = ["launch_script", "main"]
 
 
 def launch_script(
@@ -78,9 +71,7 @@ def launch_script(
             )
             for rank in range(experiment.ranks)
         ]
-        jobs = [*placement.helpers, *ranks]
-        with processes(jobs, run / "logs" / "fork-server.log") as started:
-            Supervisor(started, run, jobs).supervise(tick)
+        Supervisor(run, [*placement.helpers, *ranks]).supervise(tick)
 
 
 def main(arguments: Mapping[str, Any]) -> int:
