@@ -62,7 +62,7 @@ class Listen:
             new_token = None if token is not None else listening.token
             _print_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
 
-        listening = Listening.at(
+        listening = Listening(
             self.listen,
             interface=self.interface,
             here=here or 1,
