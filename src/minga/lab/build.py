@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
-import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +18,6 @@ from minga.lab.agent import Agent, AgentError, start_agent
 from minga.lab.cpu_shares import CpuShares
 from minga.lab.limits import check_rates
 from minga.lab.measurement import Measurement
-from minga.lab.namespaces import die_with_parent
 from minga.lab.relay import Direction, Relay
 from minga.runs.network import Link, LinkOverride, Network
 
@@ -153,21 +149,14 @@ class Building:
 
     def _start_relay(self) -> None:
         ours, theirs = channel.pair()
-        pid = os.fork()
-        if pid == 0:
-            die_with_parent()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        def relay() -> None:
             ours.close()
             _hurry()
-            try:
-                Relay(self._directions).run(theirs)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(0)
+            Relay(self._directions).run(theirs)
+
+        self._relay = (channel.fork(relay), ours)
         theirs.close()
-        self._relay = (pid, ours)
         for direction in self._directions:  # they are the relay's now; each one is read from once and written to once
             os.close(direction.read)
 
@@ -235,10 +224,7 @@ class Building:
         """Take everything down; network namespaces go with their last process."""
         if self._relay is not None:
             self._relay[1].close()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._relay[0], signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._relay[0], 0)
+            channel.end(self._relay[0])
         for agent in self._agents.values():
             agent.end()
         self._shares.remove()
