@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def end(arguments: Mapping[str, Any]) -> int:
 
 
 def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fewest: int = 1) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     names = [f"rank {rank}" for rank in range(len(codes))]
     jobs = [
         Job(name, f"{__name__}:end", {"code": code}, str(tmp_path / f"{name}.log"))

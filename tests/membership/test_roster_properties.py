@@ -78,7 +78,7 @@ class World:
             formed=process.formed,
             position=Position(step=process.step),
         )
-        accepted = self.roster.hello(self.now, process.link, hello)
+        accepted = not self.roster.hello(self.now, process.link, hello)
         assert not (accepted and process_is_out), f"{process.info.id}, a zombie, was let in"
         if accepted:
             self.vouched.discard(process.info.incarnation)

@@ -104,12 +104,12 @@ class Supervisor:
                 self._react(ended)
             if self._asked():
                 self._pass_on_stop()
-            if (self._stopped or self._asked()) and not any(_rank_of(name) >= 0 for name in self._started.names):
+            if (self._stopped or self._asked()) and not any(_rank_of(name) >= 0 for name in self._started.awaited):
                 break  # a coordinator for others has nothing to wait for
             self._kill_stopped_servers()
             if self._all_finished and self._done:
                 # Whoever is stopped or cut off is not in the run any more, and may never come back to hear of it.
-                substitutes = all(self._roles[name] is Who.SUBSTITUTE for name in self._started.names)
+                substitutes = all(self._roles[name] is Who.SUBSTITUTE for name in self._started.awaited)
                 self._end_within(0.0 if substitutes else _LEFT_OVER_SECONDS)
             tick()
 
@@ -186,7 +186,7 @@ class Supervisor:
         for name, who in self._roles.items():
             if who not in (Who.SERVER, Who.SUBSTITUTE):
                 continue
-            pid = self._started.pid_of(name)
+            pid = self._started.pids.get(name)
             if pid is None or not _is_stopped(pid):
                 self._stopped_since.pop(name, None)
             elif now - self._stopped_since.setdefault(name, now) > self._stopped_seconds:

@@ -243,17 +243,14 @@ class Coordinator:
                 self._listener.refuse(connection.peer, str(error) or "no hello in time")
             return
         peer, link = f"{hello.info.id} ({connection.peer})", next(self._numbers)
-        reason = self._roster.objection(hello)
-        if not reason and not self._roster.knows(hello.info):
-            reason = await unreachable(hello.info, connection.peer_address)
-            if reason:
-                self._listener.refuse(peer, reason)
-                connection.send(Refusal(reason=reason))
-                await connection.close()
-                return
+        may_come = not self._roster.objection(hello) and not self._roster.knows(hello.info)
+        if may_come and (reason := await unreachable(hello.info, connection.peer_address)):
+            self._listener.refuse(peer, reason)
+            connection.send(Refusal(reason=reason))
+            await connection.close()
+            return
         self._connections[link] = connection
-        reason = self._roster.objection(hello)  # once more: others may have come meanwhile
-        if not self._roster.hello(time.monotonic(), link, hello):
+        if reason := self._roster.hello(time.monotonic(), link, hello):  # others may have come meanwhile
             self._listener.refuse(peer, reason)
         else:
             _log.info("%s is here", peer)

@@ -119,8 +119,8 @@ class Roster:
         known = self.members.get(hello.info.id) or self.waiting.get(hello.info.id)
         return objection(self._rules, self.state, hello, known, len(self._everybody))
 
-    def hello(self, now: float, link: int, hello: Hello) -> bool:
-        """Somebody comes, or comes back; whether it may."""
+    def hello(self, now: float, link: int, hello: Hello) -> str:
+        """Somebody comes, or comes back; why it may not, as `objection` says."""
         self._pass_time(now)
         reason = self.objection(hello)
         if reason:
@@ -129,7 +129,7 @@ class Roster:
                 self.version += 1
             self._effects.append(Close(link, Refusal(reason=reason)))
             self._advance(now)
-            return False
+            return reason
         rules = self._rules
         if self.state.facts is None:
             self.state.facts = dict(hello.facts)
@@ -151,7 +151,7 @@ class Roster:
             if self.state.generation is None:
                 self._messaged = now - rules.message_seconds  # who comes early learns at once whom it waits for
         self._advance(now)
-        return True
+        return ""
 
     def _come_back(self, now: float, link: int, entry: RosterEntry, hello: Hello) -> None:
         """The same process on a new connection: the old one broke, or the coordinator was away."""

@@ -6,27 +6,33 @@ rules = Rules(expect=4, min_nodes=2, heartbeat_timeout_seconds=3)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from minga.base.config import Config, FieldError
 
 __all__ = ["Rules"]
+
+_Number = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(Config):
     """How many make a run, and how long is too long."""
 
-    expect: int = 1
+    expect: _Number = 1
     """Members (workers and servers) that the first generation waits for."""
-    min_nodes: int = 1
+    min_nodes: _Number = 1
     """Workers without whom no generation is formed."""
     min_servers: int = 0
     """Servers without whom no generation is formed."""
-    max_members: int = 1024
+    max_members: _Number = 1024
     """Members and joiners at a time; more are refused."""
-    heartbeat_seconds: float = 1.0
+    heartbeat_seconds: _Seconds = 1.0
     """Between two signs of life of a member."""
-    heartbeat_timeout_seconds: float = 5.0
+    heartbeat_timeout_seconds: _Seconds = 5.0
     """A member that was not heard of for so long is out."""
     reconnect_seconds: float = 0.25
     """A member whose connection has ended is out unless it comes back this soon."""
@@ -40,18 +46,12 @@ class Rules(Config):
     """A member that others suspect is out if it made no step (or formed nothing) for so long."""
     suspicion_seconds: float = 1.0
     """Between the first suspicion and the verdict, so that everybody can tell whom they wait for."""
-    forming_timeout_seconds: float = 30.0
+    forming_timeout_seconds: _Seconds = 30.0
     """Who has not formed a generation so long after its announcement is out of the next one."""
-    message_seconds: float = 3.0
+    message_seconds: _Seconds = 3.0
     """Between two messages to members that wait."""
 
     def check(self) -> None:
-        for name in ("expect", "min_nodes", "max_members"):
-            if getattr(self, name) < 1:
-                raise FieldError((name,), f"{getattr(self, name)} is too few; at least 1")
-        for name in ("heartbeat_seconds", "heartbeat_timeout_seconds", "forming_timeout_seconds", "message_seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise FieldError((name,), f"{getattr(self, name)} is no time to wait; give seconds above 0")
         if self.min_nodes + self.min_servers > self.expect:
             raise FieldError(
                 ("expect",),
