@@ -12,8 +12,8 @@ from people import at, data_port, info, join_all, make_coordinator, members, qui
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.coordinator import coordinating
-from minga.membership.inquiry import Numbers, ask
 from minga.membership.member import Member
+from minga.membership.visitors import Numbers, ask
 
 TOML = 'workload = "digits"\n\n[training]\nsteps = 3\n'
 

@@ -19,8 +19,8 @@ from people import at, data_port, info, join_all, make_coordinator, members, unt
 
 from minga.errors import PeerTimeout
 from minga.membership.coordinator import coordinating
-from minga.membership.inquiry import ask
 from minga.membership.member import Member
+from minga.membership.visitors import ask
 from minga.net.certificates import make_certificates
 
 

@@ -28,10 +28,9 @@ from minga.launch.supervisor import Supervisor
 from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
 from minga.measure.power import machine_power
-from minga.membership.handover import hand_over
-from minga.membership.inquiry import ask
 from minga.membership.messages import Description
 from minga.membership.protocol import CoordinatorAddress
+from minga.membership.visitors import ask, hand_over
 from minga.net.interfaces import address_of, interface_towards
 from minga.net.tls import load_tls
 from minga.report.live import View

@@ -26,8 +26,6 @@ from typing import Any
 
 from minga.base.config import Config, build
 from minga.errors import ConfigError, ProtocolError, Refused
-from minga.membership.handover import Accounts
-from minga.membership.inquiry import Numbers
 from minga.membership.messages import (
     Announcement,
     Description,
@@ -46,6 +44,7 @@ from minga.membership.roster import Close, Roster
 from minga.membership.roster_state import RosterState, listed
 from minga.membership.rules import Rules
 from minga.membership.state_file import CoordinatorState, load, own, save
+from minga.membership.visitors import Accounts, Numbers
 from minga.net.greeting import Opening, check_token
 from minga.net.interfaces import unreachable
 from minga.net.listener import Key, Listener

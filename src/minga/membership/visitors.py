@@ -1,10 +1,15 @@
-"""What a node on another machine has written down goes to the machine where the run was started, at its end.
+"""What a coordinator does for who is no member: says what its run is about, and takes events from other machines.
 
-    hand_over(where, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")      # there
-    accounts = Accounts(run / "events", own=[0]); accounts.take(handover)            # here
+    description = ask(CoordinatorAddress(address="10.0.0.1", port=4000, token=token), timeout_seconds=30)
+    experiment = parse("\\n".join(description.lines))
+    ...                                                                              # join, train
+    hand_over(where, id="node-3", number=3, file=run / "events" / "rank-3.jsonl")    # there, at the end
+    accounts = Accounts(run / "events", own=[0]); accounts.take(handover)            # where the run was started
 
-So that the run's directory, its summary and its report have everybody. It comes in parts that are as short as all
-frames, from who knows the token; nothing but lines of JSON is taken. Machines have different clocks: times are shifted.
+A run has a description when the first of its own members is there, so that what others must have in common with it is
+known by then. Events are handed over so that the run's directory, its summary and its report have everybody. They come
+in parts that are as short as all frames, from who knows the token; nothing but lines of JSON is taken. Machines have
+different clocks: times are shifted.
 """
 
 from __future__ import annotations
@@ -12,25 +17,75 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import errno
 import json
+import re
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from minga.errors import ProtocolError
-from minga.membership.messages import Handover, Received
+from minga.errors import PeerTimeout, ProtocolError, Refused
+from minga.membership.messages import Description, Handover, Inquiry, Received, Waiting
 from minga.membership.protocol import CoordinatorAddress
+from minga.net.greeting import check_token
 from minga.net.strict import LONGEST_TEXT, shown
 
-__all__ = ["Accounts", "hand_over"]
+__all__ = ["Accounts", "Numbers", "ask", "hand_over"]
 
+_PAUSE_SECONDS = 0.3
+# The interface that was asked for does not lead there, and won't in a second.
+_HOPELESS = (errno.EINVAL, errno.EADDRNOTAVAIL)
+_NUMBERED = re.compile(r"node-(\d{1,9})")
+# Who has asked for a number says hello when its data is loaded. Later than that it may find the number taken.
+_RESERVED_SECONDS = 120.0
 # Of lines, before they are packed; a frame has at most a mebibyte.
 _PART_BYTES = 1 << 19
 _LONGEST_LINE = 1 << 16
 _MOST_BYTES = 1 << 30
 _MOST_NODES = 100_000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def ask(where: CoordinatorAddress, *, timeout_seconds: float = 30.0) -> Description:
+    """The run's description, as soon as there is one; `Refused` or `PeerTimeout` with what is in the way."""
+    check_token(where.token)
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return asyncio.run(_ask(where))
+        except ProtocolError as error:
+            raise Refused(where.explain(error)) from None
+        except (PeerTimeout, OSError) as error:
+            trouble = where.explain(error)
+            if isinstance(error, OSError) and error.errno in _HOPELESS:
+                raise PeerTimeout(trouble) from None
+        if time.monotonic() > deadline:
+            raise PeerTimeout(f"{trouble} (tried for {timeout_seconds:g} s)")
+        time.sleep(_PAUSE_SECONDS)
+
+
+async def _ask(where: CoordinatorAddress) -> Description:
+    async with where.connected() as connection:
+        answer: Description | Waiting = await connection.ask(Inquiry(), Description, Waiting)
+    if isinstance(answer, Waiting):  # it answers, but has nothing to describe yet
+        raise PeerTimeout(answer.message)
+    return answer
+
+
+class Numbers:
+    """Numbers for nodes that have none: the lowest that nobody has, or has been given lately."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, float] = {}
+
+    def next(self, now: float, own: Collection[int], ids: Iterable[str]) -> int:
+        """`own`: those that are never given away; `ids`: who is in the run or waits to be."""
+        self._given = {number: when for number, when in self._given.items() if now - when < _RESERVED_SECONDS}
+        taken = {int(match[1]) for id in ids if (match := _NUMBERED.fullmatch(id))} | self._given.keys() | set(own)
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        self._given[number] = now
+        return number
 
 
 def hand_over(where: CoordinatorAddress, *, id: str, number: int, file: Path) -> None:
