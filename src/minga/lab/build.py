@@ -55,21 +55,23 @@ class Building:
         switch = self._agents["switch"] = start_agent("switch")
         self._links = {name: self._network.link_of(name) for name in names}
         between = self._network.between if self._network.sites else None
-        if any(link.delays for link in (*self._links.values(), *([between] if between else []))):
+        links = [*self._links.values(), *([between] if between else [])]
+        if any(link.delays for link in links):
             # The kernel would send packets in another order where their delays differ; the relay does not.
-            jitter = any(link.jitter for link in (*self._links.values(), *([between] if between else [])))
+            jitter = any(link.jitter for link in links)
             self.emulation = "netem" if not jitter and switch.ask("has_netem") else "relay"
         cores = sorted(os.sched_getaffinity(0))
         for site in range(2 if between else 1):
             switch.ask("make_bridge", name=f"site{site + 1}")
         for index, name in enumerate(names):
             agent = self._agents[name] = start_agent(name)
-            self._lay(name, self._links[name], f"site{self._network.site_of(index) + 1}")
-            agent.ask("add_address", name="eth0", address=_address(index), prefix=_PREFIX)
+            site, address = f"site{self._network.site_of(index) + 1}", _address(index)
+            self._lay(name, self._links[name], site)
+            agent.ask("add_address", name="eth0", address=address, prefix=_PREFIX)
             share = cpu[index] if cpu else None
             self.hosts[name] = {
-                "address": _address(index),
-                "site": f"site{self._network.site_of(index) + 1}",
+                "address": address,
+                "site": site,
                 "namespaces": self._namespaces(agent),
                 "cgroup": None if share is None else self._share(name, share),
                 "cores": [cores[index % len(cores)]] if pin else [],
@@ -77,8 +79,8 @@ class Building:
         if between:
             self._join_sites(between)
             if between.loss:
-                for agent in (self._agents[name] for name in names):
-                    agent.ask("cut_segments", name="eth0", cut=True)
+                for name in names:
+                    self._agents[name].ask("cut_segments", name="eth0", cut=True)
         switch.ask("add_address", name="site1", address=_SWITCH_ADDRESS, prefix=_PREFIX)
         for place in self.hosts.values():
             if place["site"] == "site2":  # the switch has one address, and answers each host at its own site

@@ -89,52 +89,43 @@ class LabDaemon:
             return {"error": str(error) or type(error).__name__, "usage": isinstance(error, ConfigError)}
 
     def _obey(self, action: str, details: Mapping[str, Any]) -> Any:
+        if action == "build":
+            return self._build(details)
+        building = self._building
+        assert building is not None
         match action:
-            case "build":
-                return self._build(details)
             case "measure":
-                assert self._building is not None
-                return self._building.measure()
+                return building.measure()
             case "change":
-                assert self._building is not None
-                return self._building.change(details["host"], build(Link, details["link"]))
+                return building.change(details["host"], build(Link, details["link"]))
             case "adjust":
-                assert self._building is not None
-                return self._building.adjust(details["host"], build(LinkOverride, details["override"]))
+                return building.adjust(details["host"], build(LinkOverride, details["override"]))
             case "cut":
-                assert self._building is not None
-                return self._building.cut(details["hosts"], loud=bool(details["loud"]))
+                return building.cut(details["hosts"], loud=bool(details["loud"]))
             case "mend":
-                assert self._building is not None
-                return self._building.mend(details["hosts"])
+                return building.mend(details["hosts"])
         raise ConfigError(f"a lab can't {action}")
 
     def _build(self, details: Mapping[str, Any]) -> Any:
         rootless = bool(details["rootless"])
         if rootless:
             _become_root_of_own()
-        self._building = Building(self._name, build(Network, details["network"]), rootless=rootless)
-        self._building.build(int(details["hosts"]), details["cpu"], pin=bool(details["pin"]))
-        path = registry.socket_of(self._name)
+        building = self._building = Building(self._name, build(Network, details["network"]), rootless=rootless)
+        building.build(int(details["hosts"]), details["cpu"], pin=bool(details["pin"]))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(str(path))
+        self._listener.bind(str(registry.socket_of(self._name)))
         self._listener.listen(8)
-        started = registry.started_at(os.getpid())
         registry.register(
             registry.Record(
                 name=self._name,
                 daemon=os.getpid(),
-                daemon_started=started or 0,
+                daemon_started=registry.started_at(os.getpid()) or 0,
                 owner=int(details["owner"]),
                 purpose=str(details["purpose"]),
-                hosts=self._building.hosts,
+                hosts=building.hosts,
             )
         )
-        return {
-            "hosts": self._building.hosts,
-            "switch": self._building.switch_place,
-            "emulation": self._building.emulation,
-        }
+        return {"hosts": building.hosts, "switch": building.switch_place, "emulation": building.emulation}
 
     def close(self) -> None:
         if self._listener is not None:

@@ -90,22 +90,35 @@ class _Rank:
         self._stop_request = stop
         self._recorder = Recorder(event_file(order.run, self._rank))
         self._train_state: TrainState | None = None
-        self._checkpoints = NoCheckpoints()
+        self._checkpoints: NoCheckpoints = NoCheckpoints()
         self.failed = False
         self.left_behind = False
         """Whether the others do without it: no failure of the run."""
         self.stopped = False
 
     def build(self) -> None:
+        experiment, order = self._experiment, self._order
         try:
-            workload = load_workload(self._experiment.workload, self._experiment.data)
+            workload = load_workload(experiment.workload, experiment.data)
             self._train_state = build_train_state(
                 self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
-            if self._experiment.checkpoints.enabled:
-                self._checkpoints = self._keep(self._train_state)
-            if self._serves and self._order.roster is not None:
-                ServerState.of(self._train_state.replica).log = self._keep_updates()
+            if experiment.checkpoints.enabled:
+                checkpoint = Checkpoint(order.run / "checkpoints" / order.resume) if order.resume else None
+                self._checkpoints = CheckpointManager(
+                    order.run,
+                    experiment.checkpoints,
+                    self._train_state,
+                    self._recorder,
+                    resumption=Resumption(checkpoint) if checkpoint is not None else None,
+                    session=order.session,
+                    stopping=lambda: self._stop_request.asked and not order.joins,
+                    one_part=order.roster is not None and order.roster.listening,
+                )
+            if self._serves and order.roster is not None:
+                update_log = DiskUpdateLog(server_folder(order.run, self._rank - experiment.cluster.nodes))
+                update_log.rescue = partial(last_optimizer_state, order.run)
+                ServerState.of(self._train_state.replica).log = update_log
         except BaseException as error:
             self._fail(error)
 
@@ -116,28 +129,9 @@ class _Rank:
         training = dataclasses.replace(self._experiment.training, start_from=None)
         return dataclasses.replace(self._experiment, training=training)
 
-    def _keep(self, train_state: TrainState) -> NoCheckpoints:
-        order = self._order
-        checkpoint = Checkpoint(order.run / "checkpoints" / order.resume) if order.resume else None
-        return CheckpointManager(
-            order.run,
-            self._experiment.checkpoints,
-            train_state,
-            self._recorder,
-            resumption=Resumption(checkpoint) if checkpoint is not None else None,
-            session=order.session,
-            stopping=lambda: self._stop_request.asked and not order.joins,
-            one_part=order.roster is not None and order.roster.listening,
-        )
-
     @property
     def _serves(self) -> bool:
         return not self._order.joins and self._rank >= self._experiment.cluster.nodes
-
-    def _keep_updates(self) -> DiskUpdateLog:
-        update_log = DiskUpdateLog(server_folder(self._order.run, self._rank - self._experiment.cluster.nodes))
-        update_log.rescue = partial(last_optimizer_state, self._order.run)
-        return update_log
 
     def run(self) -> None:
         if self.failed:
@@ -185,7 +179,7 @@ class _Rank:
             heartbeat_timeout_seconds=cluster.heartbeat_timeout_seconds,
             patient=entry.listening,
             stop=self._stop_request,
-            leaves_after=self._leaves_after(entry),
+            leaves_after=0.0 if order.joins else _TOGETHER_SECONDS if entry.listening else None,
             on_waiting=self._record_waiting,
         ) as member_session:
             try:
@@ -197,12 +191,6 @@ class _Rank:
                     raise
                 # It was started again when the others had nearly finished, and needs nobody any more.
                 _LOG.warning("rank %d is not needed any more: %s", self._rank, refused)
-
-    def _leaves_after(self, entry: MemberOrder) -> float | None:
-        """Seconds after which a rank that is asked to stop leaves while others go on; None: all stop together."""
-        if entry.start == "joined":
-            return 0.0
-        return _TOGETHER_SECONDS if entry.listening else None
 
     def _record_waiting(self, message: str) -> None:
         self._recorder.emit(RankWaiting(time=self._recorder.now(), rank=self._rank, message=message))
