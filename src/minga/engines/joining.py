@@ -130,7 +130,8 @@ def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
                 raise KeyboardInterrupt from None
             if asked():
                 raise RunStopped("asked to leave, and has left; the others go on") from None
-            raise RunStopped(_why(run) or str(stopped)) from None
+            last = events_of(run, Stopped)[-1:]  # a rank that stopped of itself has said why
+            raise RunStopped(last[0].reason if last else str(stopped)) from None
 
 
 def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> None:
@@ -141,12 +142,6 @@ def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> N
             hand_over(where, id=id, number=number, file=file)
     except (MingaError, OSError) as error:  # that machine may be gone
         _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)
-
-
-def _why(run: Path) -> str:
-    """What a rank that stopped of itself has said last."""
-    stopped = events_of(run, Stopped)
-    return stopped[-1].reason if stopped else ""
 
 
 def _experiment(description: Description, invitation: Invitation) -> Experiment:

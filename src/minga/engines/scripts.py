@@ -91,19 +91,24 @@ def launch(
     script = run / f"{function.__name__}.py"
     script.write_text(text, encoding="utf-8")
     (run / _RESULTS).mkdir()
-    output = _Output(log_file(run, 0))
-    with alone_in(run), view if view is not None else live_view() as shown:
+    log = log_file(run, 0)
+    log.touch()
+    with alone_in(run), view if view is not None else live_view() as shown, log.open("rb") as printed:
         shown.begin(run, f"{function.__name__}, {nodes} nodes, {describe(experiment.chosen_strategy)}")
+        rest = b""
 
         def tick() -> None:
+            """What rank 0 prints, passed on to where this process prints: in a notebook, that is no file descriptor."""
+            nonlocal rest
             shown.tick()
-            output.pass_on()
+            whole, end, rest = (rest + printed.read()).rpartition(b"\n")
+            _print(whole + end)
 
         try:
             launch_script(experiment, run, script, tick=tick)
         finally:
             tick()
-            output.pass_on_rest()
+            _print(rest + b"\n" if rest else b"")  # a last line may have no end of its own
     results = [_result(run, rank) for rank in range(experiment.ranks)]
     return Launched(results, run, summarise(run))
 
@@ -134,31 +139,7 @@ def _result(run: Path, rank: int) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-class _Output:
-    """What a rank prints, passed on to where this process prints: in a notebook, that is no file descriptor."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._read = 0
-        self._rest = b""
-
-    def pass_on(self) -> None:
-        if not self._log.is_file():
-            return
-        with self._log.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self._rest = new[len(whole) :]
-        self._print(whole)
-
-    def pass_on_rest(self) -> None:
-        """At the end: a last line may have no end of its own."""
-        if self._rest:
-            self._print(self._rest + b"\n")
-
-    def _print(self, text: bytes) -> None:
-        if text:
-            sys.stdout.write(text.decode(errors="replace"))
-            sys.stdout.flush()
+def _print(text: bytes) -> None:
+    if text:
+        sys.stdout.write(text.decode(errors="replace"))
+        sys.stdout.flush()

@@ -105,6 +105,7 @@ class MemberSession:
         self._left = self._gave_up = self._formed = False
         self.accused = False
         """Whether this process has waited in vain for another in the generation that is now, and has said so."""
+        self._shown = ""
         self._number = 0
         self._transport: TcpTransport | None = None
         self._timeout_seconds = _WITHOUT_COORDINATOR_SECONDS
@@ -190,7 +191,7 @@ class MemberSession:
         if self._patient:  # for people, but not for a coordinator that has answered before and is gone
             timeout_seconds = min(timeout_seconds, _WITHOUT_COORDINATOR_SECONDS)
         deadline = time.monotonic() + timeout_seconds
-        shown = ""
+        self._shown = ""
         while True:
             try:
                 return self.member.join(_TICK_SECONDS)
@@ -201,7 +202,7 @@ class MemberSession:
                 elif time.monotonic() > deadline:
                     why = self.member.message or "the coordinator has said nothing"
                     raise PeerTimeout(f"nothing began within {timeout_seconds:g} s: {why}") from None
-                shown = self._show_waiting(shown)
+                self._show_waiting()
 
     def leave_if_asked(self) -> None:
         """`RunStopped` if this process was asked to go; the others then form without it."""
@@ -237,7 +238,7 @@ class MemberSession:
         if lost.rank is not None:
             self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True, wrong=wrong)
         began = alone_since = time.monotonic()
-        shown = ""
+        self._shown = ""
         while True:
             try:
                 return self.member.wait_for_generation(self._number, _TICK_SECONDS), True
@@ -252,8 +253,12 @@ class MemberSession:
                         f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
                         f"{self.member.message}"
                     ) from None
-                shown = self._show_waiting(shown)
-                if not shown and isinstance(lost, PeerTimeout) and time.monotonic() - began > self._timeout_seconds:
+                self._show_waiting()
+                if (
+                    not self._shown
+                    and isinstance(lost, PeerTimeout)
+                    and time.monotonic() - began > self._timeout_seconds
+                ):
                     raise lost from None  # nobody knows whom to go on without
 
     def why(self, generation: Generation) -> str:
@@ -281,13 +286,13 @@ class MemberSession:
                     self.member.suspect(rank, why, generation=number)
                     self.accused = self.accused or number == self._number
 
-    def _show_waiting(self, shown: str) -> str:
-        """What this process waits for, shown if it is not what was `shown` before."""
+    def _show_waiting(self) -> None:
+        """What this process waits for, if it is something new."""
         message = self.member.message
-        if message != shown:
+        if message != self._shown:
             _log.warning("%s waits: %s", self.id, message)
             self._on_waiting(message)
-        return message
+        self._shown = message
 
     def _come_again(self, refused: Refused) -> Generation:
         """The others have gone on without this process: it comes as a new one."""
