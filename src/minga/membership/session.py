@@ -246,19 +246,16 @@ class MemberSession:
                 return self._come_again(refused), False
             except PeerTimeout:
                 self._stop_waiting_if_asked()
+                now = time.monotonic()
                 if self.member.connected:
-                    alone_since = time.monotonic()
-                elif time.monotonic() - alone_since > _WITHOUT_COORDINATOR_SECONDS:
+                    alone_since = now
+                elif now - alone_since > _WITHOUT_COORDINATOR_SECONDS:
                     raise LeftBehind(
                         f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
                         f"{self.member.message}"
                     ) from None
                 self._show_waiting()
-                if (
-                    not self._shown
-                    and isinstance(lost, PeerTimeout)
-                    and time.monotonic() - began > self._timeout_seconds
-                ):
+                if not self._shown and isinstance(lost, PeerTimeout) and now - began > self._timeout_seconds:
                     raise lost from None  # nobody knows whom to go on without
 
     def why(self, generation: Generation) -> str:
