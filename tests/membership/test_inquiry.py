@@ -76,7 +76,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 def test_somebody_else_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port of something else is told from a machine that can't be reached: the remedy is another one."""
-    monkeypatch.setattr("minga.membership.protocol.CoordinatorAddress.connected.__defaults__", (0.3,))
+    monkeypatch.setattr("minga.membership.protocol._GREETING_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(PeerTimeout, match="is this the port"):
         ask(at(silent.getsockname()), timeout_seconds=0)
     with socket.create_server(("127.0.0.1", 0)) as web:

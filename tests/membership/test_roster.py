@@ -24,8 +24,7 @@ from minga.membership.messages import (
     Welcome,
 )
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules
 from minga.membership.suspicion import Retries
 from minga.net.generation import MemberInfo, Position
 from minga.net.strict import parse

@@ -11,8 +11,7 @@ from people import info
 
 from minga.membership.messages import Announcement, Formed, Heartbeat, Hello, Leave, Refusal, Suspect, Welcome
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules
 from minga.net.generation import MemberInfo, Position
 from minga.net.strict import parse
 

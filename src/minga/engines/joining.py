@@ -23,8 +23,7 @@ from minga.engines.local import check
 from minga.errors import ConfigError, MingaError, RunStopped
 from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.processes import Job
-from minga.launch.signals import stop_when_asked
-from minga.launch.supervisor import Supervisor
+from minga.launch.supervisor import Supervisor, stop_when_asked
 from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
 from minga.measure.power import machine_power

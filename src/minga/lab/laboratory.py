@@ -184,13 +184,10 @@ class Lab:
 
     def entering(self, host: str) -> Callable[[], None]:
         """A function that moves the process that calls it to a host; for `preexec_fn`."""
-        place = self.place(host)
-        return lambda: enter(place)
-
-    def place(self, host: str) -> dict[str, Any]:
         if host not in self.hosts:
             raise ConfigError(f"there is no host {host!r}; there are {', '.join(self.hosts)}")
-        return self.hosts[host]
+        place = self.hosts[host]
+        return lambda: enter(place)
 
     def _ask(self, action: str, **details: Any) -> Any:
         assert self._channel is not None

@@ -12,8 +12,7 @@ from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.placement import COORDINATOR, Placement, coordinator_file, host_ranks, placed
 from minga.launch.policy import Who
 from minga.launch.processes import Job
-from minga.launch.signals import stop_when_asked
-from minga.launch.supervisor import Supervisor
+from minga.launch.supervisor import Supervisor, stop_when_asked
 from minga.membership.state_file import load as load_state
 from minga.runs.directory import log_file, server_folder
 from minga.runs.experiment import Experiment

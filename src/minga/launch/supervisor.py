@@ -1,6 +1,7 @@
 """Sees a run's processes through to their end: `policy` says what is done when one ends, this does it.
 
-Supervisor(run, jobs).supervise(tick)      # returns when all are done, or raises the one error that others follow from
+with stop_when_asked() as stopping:     # signals to this process stop the run
+    Supervisor(run, jobs, stopping=stopping).supervise(tick)    # until all are done; raises what others follow from
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from minga.measure.events import Failed
 from minga.membership.state_file import load as load_state
 from minga.training.checkpoints.files import list_checkpoints
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "stop_when_asked"]
 
 _TICK_SECONDS = 0.1
 # After a failure, the other ranks get this long to say why they failed: the cause may be among them.
@@ -255,3 +257,37 @@ def _from_code(job: Job, code: int) -> RunError:
     lines = "\n".join(["; the end of its log:", *last]) if last else "; its log is empty"
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
     return RankFailed(f"{job.name} {how}{hint}{lines}", rank=_rank_of(job.name))
+
+
+@contextlib.contextmanager
+def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
+    """Until the block ends, signals ask the run to stop instead of ending this process; which one has come.
+
+    By default SIGTERM, and SIGHUP of a terminal that is closed, unless somebody (nohup) has said to go on then.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
+        yield lambda: 0
+        return
+    asked: list[int] = []
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # one that is gone does not say what it was
+
+    def ask(number: int, frame: object) -> None:
+        asked.append(number)
+        if number == signal.SIGHUP:
+            _write_nowhere(terminals)
+
+    chosen = signals or (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in chosen if signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield lambda: asked[0] if asked else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_nowhere(streams: Sequence[int]) -> None:
+    """Their terminal is gone: writing to it would fail, in the middle of what is still to be done."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

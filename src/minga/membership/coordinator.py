@@ -41,8 +41,7 @@ from minga.membership.messages import (
 )
 from minga.membership.protocol import CLAIM, ControlConnection
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState, listed
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules, listed
 from minga.membership.state_file import CoordinatorState, load, own, save
 from minga.membership.visitors import Accounts, Numbers
 from minga.net.greeting import Opening, check_token

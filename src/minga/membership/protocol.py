@@ -61,7 +61,7 @@ class CoordinatorAddress:
     """That of the interface to go by."""
 
     @contextlib.asynccontextmanager
-    async def connected(self, greeting_seconds: float = _GREETING_SECONDS) -> AsyncIterator[ControlConnection]:
+    async def connected(self) -> AsyncIterator[ControlConnection]:
         """A connection on which both sides have shown that they know the token; it ends with the block."""
         async with asyncio.timeout(_CONNECT_SECONDS):
             context = self.tls.client if self.tls is not None else None
@@ -69,11 +69,11 @@ class CoordinatorAddress:
         connection = ControlConnection(socket)
         try:
             try:
-                async with asyncio.timeout(greeting_seconds):
+                async with asyncio.timeout(_GREETING_SECONDS):
                     await introduce(socket, self.token.encode(), claim=CLAIM, name=self.run)
             except TimeoutError:
                 raise PeerTimeout(
-                    f"{self.address}:{self.port} takes connections, but says nothing for {greeting_seconds:g} s: is "
+                    f"{self.address}:{self.port} takes connections, but says nothing for {_GREETING_SECONDS:g} s: is "
                     "this the port that 'minga train --listen' has printed? (Or that machine stands still.)"
                 ) from None
             yield connection

@@ -11,7 +11,7 @@
                                      └──── enough again ─────── WAITING
 
 Invariants: numbers of generations only grow. Of the last *formed* generation, at least as many are in the next one as
-have gone silent (`admission.py`). Who was left out once is refused from then on. What is to survive the coordinator is
+have gone silent (`rules.py`). Who was left out once is refused from then on. What is to survive the coordinator is
 in `RosterState`; `version` counts its changes.
 """
 
@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from minga.errors import ProtocolError
-from minga.membership.admission import natural, objection, obstacle
 from minga.membership.messages import (
     Alive,
     Announcement,
@@ -39,8 +38,7 @@ from minga.membership.messages import (
     Waiting,
     Welcome,
 )
-from minga.membership.roster_state import RosterEntry, RosterState, listed
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterEntry, RosterState, Rules, listed, natural, objection, obstacle
 from minga.membership.suspicion import Retries, Suspicions
 from minga.net.generation import Generation, MemberInfo, Position, new_secret
 
@@ -72,14 +70,7 @@ class Close:
 class Roster:
     """Who is in the run: every event happens at `now`, in seconds of any clock that only grows."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        *,
-        now: float,
-        state: RosterState | None = None,
-        secret: Callable[[], str] = new_secret,
-    ) -> None:
+    def __init__(self, rules: Rules, *, now: float, state: RosterState | None = None) -> None:
         self._rules = rules
         self.state = state or RosterState()
         self.version = 0
@@ -88,7 +79,6 @@ class Roster:
         self.waiting: dict[str, RosterEntry] = {}
         self._suspicions = Suspicions()
         self._effects: list[Send | Close] = []
-        self._secret = secret
         self._losses: list[str] = []
         """Why the generation is over; empty while it is not."""
         self._interruption_sent = False
@@ -430,9 +420,8 @@ class Roster:
         entries = [*workers, *sorted(servers, key=lambda entry: natural(entry.info))]
         state = self.state
         state.number += 1
-        state.generation = Generation(
-            number=state.number, members=tuple(entry.info for entry in entries), secret=self._secret()
-        )
+        members = tuple(entry.info for entry in entries)
+        state.generation = Generation(number=state.number, members=members, secret=new_secret())
         state.formed, state.interrupted, state.reason = False, False, reason
         if self.members:  # otherwise what the last one that is gone has reported
             state.position = functools.reduce(Position.further, [entry.position for entry in self.members.values()])

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from minga.errors import ConfigError, PeerTimeout, ProtocolError, RunError
-from minga.membership.roster_state import RosterState
+from minga.membership.rules import RosterState
 from minga.net.strict import Count, StrictRecord, Text, decode, parse
 
 __all__ = ["CoordinatorState", "load", "own", "save", "wait_for_address"]
