@@ -24,7 +24,11 @@ from typing import Any
 from minga.base.spec import describe
 from minga.engines.sources import script_of
 from minga.errors import ConfigError, UsageError
-from minga.launch.scripts import launch_script
+from minga.launch.orders import ScriptOrder
+from minga.launch.placement import placed
+from minga.launch.processes import Job
+from minga.launch.supervisor import Supervisor
+from minga.measure.power import machine_power
 from minga.report.live import View
 from minga.report.notebook_view import live_view
 from minga.report.summary import Summary, summarise
@@ -43,7 +47,7 @@ def run_script(experiment: Experiment, script: Path, arguments: Sequence[str], *
         raise ConfigError(f"there is no script {str(script)!r}; give a Python file that calls minga.join()")
     _check(experiment, "script")
     run = make_run_directory(experiment)
-    launch_script(experiment, run, script, arguments, show=show)
+    _run_script(experiment, run, script, arguments, show=show)
     return summarise(run)
 
 
@@ -105,12 +109,57 @@ def launch(
             _print(whole + end)
 
         try:
-            launch_script(experiment, run, script, tick=tick)
+            _run_script(experiment, run, script, tick=tick)
         finally:
             tick()
             _print(rest + b"\n" if rest else b"")  # a last line may have no end of its own
     results = [_result(run, rank) for rank in range(experiment.ranks)]
     return Launched(results, run, summarise(run))
+
+
+def _run_script(
+    experiment: Experiment,
+    run: Path,
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    show: bool = False,
+    tick: Callable[[], None] = lambda: None,
+) -> None:
+    """The script as the ranks of a run that has its directory already; `tick` is called a few times a second."""
+    interval, gpus = experiment.measuring.interval_seconds, experiment.cluster.device == "cuda"
+    power = machine_power(run, interval_seconds=interval, gpus=gpus)
+    with power, placed(experiment, run, elastic=False) as placement:
+        assert placement.meeting is not None
+        ranks = [
+            Job(
+                name=f"rank {rank}",
+                function="minga.launch.rank:run_script",
+                order=ScriptOrder(
+                    run=run,
+                    rank=rank,
+                    script=script.resolve(),
+                    arguments=tuple(arguments),
+                    threads=experiment.cluster.threads,
+                ),
+                log=str(log_file(run, rank)),
+                place=placement.places[rank],
+                show=show and rank == 0,
+                environment={
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(experiment.ranks),
+                    "LOCAL_RANK": str(rank),
+                    "MASTER_ADDR": placement.meeting.address,
+                    "MASTER_PORT": str(placement.meeting.port),
+                    "MINGA_RUN": str(run),
+                    **({"MINGA_HOST": placement.hosts[rank]} if experiment.in_lab else {}),
+                    **({"MINGA_STRATEGY": describe(experiment.strategy)} if experiment.strategy else {}),
+                    "MINGA_TIMEOUT_SECONDS": str(experiment.cluster.timeout_seconds),
+                },
+            )
+            for rank in range(experiment.ranks)
+        ]
+        Supervisor(run, [*placement.helpers, *ranks]).supervise(tick)
 
 
 def call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -1,11 +1,14 @@
-"""One process of a run: it hosts a rank, or a worker and the server that lives beside it."""
+"""One process of a run: it hosts a rank, or a worker and the server that lives beside it, or runs a user's script."""
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
 import os
+import runpy
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -17,7 +20,7 @@ import torch
 from minga.base.config import build
 from minga.comm.rendezvous import join_group
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
-from minga.launch.orders import Meeting, MemberOrder, RankOrder
+from minga.launch.orders import Meeting, MemberOrder, RankOrder, ScriptOrder
 from minga.launch.placement import coordinator_file
 from minga.launch.policy import LEFT_BEHIND, STOPPED
 from minga.measure.events import Failed, RankWaiting, Stopped
@@ -39,7 +42,7 @@ from minga.training.loop import train
 from minga.training.run_log import traced
 from minga.training.train_state import TrainState, build_train_state
 
-__all__ = ["main", "record_failure"]
+__all__ = ["main", "run_script"]
 
 _LOG = logging.getLogger("minga.launch")
 # Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
@@ -69,6 +72,26 @@ def main(arguments: Mapping[str, Any]) -> int:
     if any(rank.failed for rank in hosted):
         return LEFT_BEHIND if hosted[0].left_behind else 1
     return STOPPED if any(rank.stopped for rank in hosted) else 0
+
+
+def run_script(arguments: Mapping[str, Any]) -> int:
+    """Run the script of a `ScriptOrder` as Python would; the exit code."""
+    order = build(ScriptOrder, arguments)
+    torch.set_num_threads(order.threads)
+    sys.argv = [str(order.script), *order.arguments]
+    sys.path.insert(0, str(order.script.parent))
+    try:
+        runpy.run_path(str(order.script), run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException as error:
+        recorder = Recorder(event_file(order.run, order.rank))
+        _record_failure(recorder, order.rank, 0, error)
+        recorder.close()
+        return 1
+    finally:
+        atexit._run_exitfuncs()  # the process leaves by os._exit, which would pass them over
+    return 0
 
 
 def _run_or_end(rank: _Rank) -> None:
@@ -226,10 +249,10 @@ class _Rank:
         self.failed = True
         self.left_behind = isinstance(error, LeftBehind)
         step = self._train_state.replica.step if self._train_state is not None else 0
-        record_failure(self._recorder, self._rank, step, error)
+        _record_failure(self._recorder, self._rank, step, error)
 
 
-def record_failure(recorder: Recorder, rank: int, step: int, error: BaseException) -> None:
+def _record_failure(recorder: Recorder, rank: int, step: int, error: BaseException) -> None:
     """Record what went wrong, for the launcher to show once."""
     expected = isinstance(error, MingaError)
     recorder.emit(
