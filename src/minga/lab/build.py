@@ -61,8 +61,8 @@ class Building:
             jitter = any(link.jitter for link in links)
             self.emulation = "netem" if not jitter and switch.ask("has_netem") else "relay"
         cores = sorted(os.sched_getaffinity(0))
-        for site in range(2 if between else 1):
-            switch.ask("make_bridge", name=f"site{site + 1}")
+        for site in ("site1", "site2") if between else ("site1",):
+            switch.ask("make_bridge", name=site)
         for index, name in enumerate(names):
             agent = self._agents[name] = start_agent(name)
             site, address = f"site{self._network.site_of(index) + 1}", _address(index)
