@@ -16,6 +16,7 @@ import itertools
 import json
 import logging
 import signal
+import socket
 import sys
 import threading
 import time
@@ -113,24 +114,17 @@ class Coordinator:
         self._roster: Roster
         self._state: CoordinatorState
         self._listener: Listener
+        self.address, self.port = order.address, order.port
         self.listening = threading.Event()
         """Set when `address` and `port` are where it listens."""
 
-    @property
-    def address(self) -> str:
-        return self._state.address
-
-    @property
-    def port(self) -> int:
-        return self._state.port
-
     async def serve(self) -> None:
         """Until the run is over or `stop` is called."""
-        with own(self._order.state), self._listen() as listener:
+        with own(self._order.state), self._listen() as listening:
             self._loop = asyncio.get_running_loop()
             self._roster = Roster(self._order.rules, now=time.monotonic(), state=self._state.roster)
             self._listener = Listener(
-                listener,
+                listening,
                 context=self._tls.server if self._tls is not None else None,
                 seconds=self._order.greeting_seconds,
                 look_up=self._look_up,
@@ -160,8 +154,7 @@ class Coordinator:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._end.set)
 
-    @contextlib.contextmanager
-    def _listen(self) -> Iterator[Any]:
+    def _listen(self) -> socket.socket:
         """Read the state, or make one; listen where the last coordinator did, so that members find this one."""
         order, found = self._order, load(self._order.state)
         if found is not None and (found.run != order.run or order.token not in (None, found.token)):
@@ -174,13 +167,11 @@ class Coordinator:
         check_token(state.token)
         if order.facts is not None:
             state.roster.facts = order.facts
-        listener = listen(state.address, state.port, patience_seconds=_PORT_SECONDS if found else 0)
-        state.port = listener.getsockname()[1]
+        listening = listen(state.address, state.port, patience_seconds=_PORT_SECONDS if found else 0)
+        self.address, self.port = state.address, listening.getsockname()[1]
+        state.port = self.port
         self._state = state
-        try:
-            yield listener
-        finally:
-            listener.close()
+        return listening
 
     async def _announce_the_end(self) -> None:
         """Members on other machines would otherwise wait for a coordinator that nobody starts again."""
@@ -220,9 +211,9 @@ class Coordinator:
         run = self._order.run
         return Key(self._state.token.encode(), run, f"its token is not that of the run {run}")
 
-    async def _welcome(self, socket: Socket, opening: Opening, first: bytes) -> None:
+    async def _welcome(self, visitor: Socket, opening: Opening, first: bytes) -> None:
         """Somebody knows the token: find out who it is, then receive until one side ends the connection."""
-        connection = ControlConnection(socket, first)
+        connection = ControlConnection(visitor, first)
         try:
             await self._converse(connection)
         finally:

@@ -90,23 +90,23 @@ class Numbers:
 
 def hand_over(where: CoordinatorAddress, *, id: str, number: int, file: Path) -> None:
     """Send a file of events; `MingaError` or `OSError` if nobody takes it."""
-    asyncio.run(_hand_over(where, id, number, file))
 
+    async def send() -> None:
+        async with where.connected() as connection:
+            parts = list(_parts(file))
+            for place, part in enumerate(parts):
+                text = base64.b64encode(zlib.compress(part)).decode("ascii")
+                handover = Handover(
+                    id=id,
+                    number=number,
+                    boot=_boot(),
+                    clock=time.perf_counter(),
+                    packed=tuple(text[begin : begin + LONGEST_TEXT] for begin in range(0, len(text), LONGEST_TEXT)),
+                    last=place == len(parts) - 1,
+                )
+                await connection.ask(handover, Received)
 
-async def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> None:
-    async with where.connected() as connection:
-        parts = list(_parts(file))
-        for place, part in enumerate(parts):
-            text = base64.b64encode(zlib.compress(part)).decode("ascii")
-            handover = Handover(
-                id=id,
-                number=number,
-                boot=_boot(),
-                clock=time.perf_counter(),
-                packed=tuple(text[begin : begin + LONGEST_TEXT] for begin in range(0, len(text), LONGEST_TEXT)),
-                last=place == len(parts) - 1,
-            )
-            await connection.ask(handover, Received)
+    asyncio.run(send())
 
 
 def _parts(file: Path) -> Iterator[bytes]:
