@@ -94,7 +94,7 @@ class Supervisor:
         with processes(list(self._jobs.values()), self._run / "logs" / "fork-server.log") as self._started:
             self._wait(tick)
         if self._asked() or (self._stopped and not self._failed):
-            raise _stopped(self._run)
+            raise _run_stopped(self._run)
         if self._failed:
             raise self._cause(self._failed)
         if self._lost and not self._done:
@@ -214,7 +214,7 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _stopped(run: Path) -> RunStopped:
+def _run_stopped(run: Path) -> RunStopped:
     """It was asked to."""
     how = _how_to_go_on(run)
     return RunStopped(
