@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import minga
-from minga.engines.functions import call
+from minga.engines.scripts import call
 from minga.engines.sources import script_of
 from minga.errors import MingaError, RankFailed
 from minga.report.live import NotebookView, View, in_notebook

@@ -55,11 +55,17 @@ class Listen:
 
         def when_listening(address: str, port: int) -> None:
             new_token = listening.token if token is None else None
-            say(self._how_to_join(address, port, new_token, quiet=quiet, here=nodes), markup=False, stderr=True)
+            say(
+                self._how_to_join(address, port, new_token, quiet=quiet, here=listening.here), markup=False, stderr=True
+            )
 
-        nodes = here or 1
-        listening = Listening.at(
-            self.listen, interface=self.interface, here=nodes, tls=self.tls, token=token, when_listening=when_listening
+        listening = Listening(
+            self.listen,
+            interface=self.interface,
+            here=here or 1,
+            tls=self.tls,
+            token=token,
+            when_listening=when_listening,
         )
         return listening
 
