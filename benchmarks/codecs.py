@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import harness
@@ -83,7 +84,7 @@ class Contestant:
         return between - began, ended - between
 
 
-def measure(name: str, shapes: list[tuple[int, ...]], repetitions: int, step: float | None) -> list[dict[str, Any]]:
+def measure(name: str, shapes: Sequence[tuple[int, ...]], repetitions: int, step: float | None) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     length = sum(torch.Size(shape).numel() for shape in shapes)
     vectors = [torch.randn(length, generator=generator) for _ in range(2)]
