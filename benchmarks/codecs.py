@@ -56,7 +56,7 @@ def training_step_seconds() -> float:
 class Contestant:
     """One codec with one vector, which changes a little each time, as gradients do."""
 
-    def __init__(self, spec: str, shapes: list[tuple[int, ...]], vectors: list[torch.Tensor]) -> None:
+    def __init__(self, spec: str, shapes: Sequence[tuple[int, ...]], vectors: list[torch.Tensor]) -> None:
         self.codec = parse(Codec, spec)  # type: ignore[type-abstract]
         self.vectors = vectors
         self.stream = Stream.of(vectors[0], shapes)
