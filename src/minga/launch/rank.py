@@ -33,7 +33,7 @@ from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
-from minga.training.checkpoints.resume import Resumption, last_optimizer_state
+from minga.training.checkpoints.resume import last_optimizer_state
 from minga.training.elastic import common_facts, train_elastic
 from minga.training.loop import train
 from minga.training.run_log import traced
@@ -118,13 +118,12 @@ class _Rank:
 
     def _keep(self, train_state: TrainState) -> NoCheckpoints:
         order = self._order
-        checkpoint = Checkpoint(order.run / "checkpoints" / order.resume) if order.resume else None
         return CheckpointManager(
             order.run,
             self._experiment.checkpoints,
             train_state,
             self._recorder,
-            resumption=Resumption(checkpoint) if checkpoint is not None else None,
+            resume_from=Checkpoint.of(order.run, order.resume) if order.resume else None,
             session=order.session,
             stopping=lambda: self._stop_request.asked and not order.joins,
             one_part=order.roster is not None and order.roster.listening,

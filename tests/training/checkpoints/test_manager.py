@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.going_on import PatientManager, experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of
 from minga import Replica, Strategy, Transport, all_reduce_mean
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost
@@ -22,10 +22,10 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import Checkpoints
 from minga.strategies import AllReduce
 from minga.testing.problems import adam, blobs
-from minga.training.checkpoints.files import list_checkpoints
-from minga.training.checkpoints.history import rewind_events
+from minga.testing.worlds import PatientManager, train_with_checkpoints
+from minga.training.checkpoints.files import best_of, list_checkpoints
 from minga.training.checkpoints.manager import CheckpointManager
-from minga.training.checkpoints.retention import best_of
+from minga.training.checkpoints.resume import rewind_events
 from minga.training.loop import run_log_of
 from minga.training.train_state import build_train_state
 

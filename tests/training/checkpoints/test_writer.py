@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from minga.errors import CheckpointError, ProtocolError
-from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers
+from minga.errors import CheckpointError
+from minga.training.checkpoints.files import Checkpoint, list_checkpoints, prune, read_part, remove_leftovers
 from minga.training.checkpoints.resume import find_last_good, set_later_aside
-from minga.training.checkpoints.retention import prune
 from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part, write_part
 
@@ -343,5 +342,5 @@ def test_reading_a_changed_part_is_refused(tmp_path: Path) -> None:
     for rank in (0, 1):
         write_part(tmp_path, part_of(1, rank=rank, ranks=2))
     flip_a_bit(tmp_path / "checkpoints" / "step-00000001")
-    with pytest.raises(ProtocolError, match="SHA-256"):
-        read_part(Checkpoint(tmp_path / "checkpoints" / "step-00000001"), 1)
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        read_part(Checkpoint.of(tmp_path, "step-00000001"), 1)

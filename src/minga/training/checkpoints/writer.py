@@ -16,14 +16,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from minga.model.blob import pieces_of
-from minga.training.checkpoints.files import Manifest, Reached, sync_directory, write_file
-from minga.training.checkpoints.retention import prune
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.files import Manifest, Reached, prune, sync_directory, write_file
+from minga.training.checkpoints.snapshot import Snapshot
 
 __all__ = ["CheckpointWriter", "Part", "write_part"]
 
@@ -42,8 +41,6 @@ class Part:
     higher_is_better: bool = True
     taking_seconds: float = 0.0
     """What it cost training to make it."""
-    written: Callable[[float, int], None] = field(default=lambda seconds, nbytes: None, repr=False)
-    """Called with the seconds that writing took, and the bytes."""
 
 
 def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> int:
@@ -71,13 +68,7 @@ def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> 
         pieces = pieces_of(part.state.tensors, {"minga": json.dumps(facts)})
         digest, size = write_file(directory / f"rank-{rank}.safetensors", pieces, reached, before=replace)
         manifest = Manifest(
-            format=FORMAT,
-            step=facts["step"],
-            rank=rank,
-            ranks=facts["ranks"],
-            workload=facts["workload"],
-            strategy=facts["strategy"],
-            layout=facts["layout"],
+            **{name: facts[name] for name in ("format", "step", "rank", "ranks", "workload", "strategy", "layout")},
             epoch=facts["order"]["epoch"],
             offset=facts["order"]["offset"],
             bytes=size,
@@ -108,13 +99,18 @@ class CheckpointWriter:
         keep: int,
         keep_best: bool,
         failed: Callable[[Part, Exception], None],
+        written: Callable[[Part, float, int], None] = lambda part, seconds, nbytes: None,
         reached: Reached = lambda point: None,
     ) -> None:
-        """`failed` is called, in the writer's thread, with what could not be written and why."""
+        """Called in the writer's thread: `failed` with what could not be written and why, `written` with what was.
+
+        It gets the seconds that writing took, and the bytes.
+        """
         self._run = run
         self._keep = keep
         self._keep_best = keep_best
         self._failed = failed
+        self._written = written
         self._reached = reached
         self._changed = threading.Condition()
         self._waiting: dict[bool, Part] = {}
@@ -168,7 +164,7 @@ class CheckpointWriter:
         began = time.perf_counter()
         try:
             size = write_part(self._run, part, self._reached)
-            part.written(time.perf_counter() - began, size)
+            self._written(part, time.perf_counter() - began, size)
         except Exception as error:
             try:
                 self._failed(part, error)
