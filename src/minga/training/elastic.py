@@ -30,7 +30,7 @@ from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.checkpoints.snapshot import layout_hash
 from minga.training.given_up import GivenUp, Review
-from minga.training.loop import run_log_of, train
+from minga.training.loop import train
 from minga.training.recovery import recover
 from minga.training.run_log import RunLog, traced
 from minga.training.train_state import Beginning, TrainState
@@ -73,7 +73,7 @@ def train_elastic(
                 if recover(train_state, strategy, comm) is not None:
                     checkpoints.gone_on()
             if run_log is None:
-                run_log = run_log_of(experiment, train_state, comm, recorder)
+                run_log = RunLog(replica, comm, recorder, experiment, train_state.workload)
             else:
                 owed = sum(map(len, train_state.order.owed))
                 run_log.recovered(comm, generation.number, members, recorder.now() - began, reason, owed)
@@ -98,8 +98,9 @@ def train_elastic(
                     short=steps.short,
                     ended=strategy.traits.lockstep and steps.ended,
                     accused=member_session.accused,
+                    sent=comm.last_sent,
                 )
-                review.gave_up(account, members, comm.last_sent)
+                review.gave_up(account, members)
             # In mid-training another length is the program's mistake, and both sides are in it.
             wrong = isinstance(lost, PeerWrong) and not (steps.broken_off and isinstance(lost, WrongLength))
             generation, as_before = member_session.next_generation(lost, wrong=wrong)

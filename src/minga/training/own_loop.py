@@ -16,6 +16,7 @@ import contextlib
 import os
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -31,10 +32,8 @@ from minga.comm.threads import ThreadWorld
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
-from minga.measure.events import RunFacts
-from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
-from minga.model.buffers import agree_on_buffers, take_buffers
+from minga.model.buffers import agree_on_buffers
 from minga.model.keras_parts import register_variables
 from minga.model.replica import Replica
 from minga.net.interfaces import own_address_towards
@@ -42,7 +41,8 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
 from minga.strategies.capabilities import check_nodes, serve, trainers
-from minga.training.run_log import RunLog, metering_of, run_facts, traced
+from minga.training.loop import start_together
+from minga.training.run_log import RunLog, traced
 from minga.training.shared_loader import SharedLoader
 
 __all__ = ["OwnLoop", "join"]
@@ -53,24 +53,18 @@ def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
 
     What the launcher says of the strategy goes before what the script says.
     """
-    resources = contextlib.ExitStack()
     around = Surroundings.from_environment()
     made = Strategy.from_value((around and around.strategy) or strategy or AllReduce())
     if around is None:  # a script that is tried out alone has nobody to talk to
-        return OwnLoop(Single(), ThreadWorld(1).transport(0), Recorder(None), seed, resources)
+        return OwnLoop(Single(), ThreadWorld(1).transport(0), seed=seed)
     servers = made.traits.servers
     if servers and around.run is not None and around.strategy is None:
         raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
     if around.size <= servers:
         raise ConfigError(f"{around.size} ranks are too few for {describe(made)}: {servers} of them serve")
     check_nodes(made, around.size - servers)
-    transport = around.connect(resources)
-    if around.run is None:
-        return OwnLoop(made, transport, Recorder(None), seed, resources)
-    recorder = Recorder(event_file(around.run, transport.rank))
-    experiment = load(around.run / "experiment.toml")
-    metering, facts = metering_of(experiment, transport.rank), run_facts(experiment, None, transport.rank, made)
-    return OwnLoop(made, transport, recorder, seed, resources, metering, facts)
+    resources = contextlib.ExitStack()
+    return OwnLoop(made, around.connect(resources), around.run, seed=seed, resources=resources)
 
 
 @dataclass(frozen=True)
@@ -136,22 +130,23 @@ class OwnLoop:
         self,
         strategy: Strategy,
         transport: Transport,
-        recorder: Recorder,
-        seed: int,
-        resources: contextlib.ExitStack,
-        metering: Metering | None = None,
-        facts: RunFacts | None = None,
+        run: Path | None = None,
+        *,
+        seed: int = 0,
+        resources: contextlib.ExitStack | None = None,
     ) -> None:
+        """`run`: the directory for its events, if there is one; `resources`: what is given back at the end."""
         self.strategy = strategy
-        self._recorder = recorder
         self._seed = seed
-        self._resources = resources
-        self._metering = metering
-        self._facts = facts
-        self._comm = traced(transport, recorder)
+        self._experiment = None if run is None else load(run / "experiment.toml")
+        self._recorder = Recorder(None if run is None else event_file(run, transport.rank))
+        self._comm = traced(transport, self._recorder)
+        self._resources = resources or contextlib.ExitStack()
+        self._resources.callback(self._comm.close)
+        self._resources.callback(self._recorder.close)
         self._replica: Replica | None = None
-        self._loader: SharedLoader | None = None
-        self._run_log: RunLog | None = None
+        self._loader: SharedLoader
+        self._run_log: RunLog
         self._samples = 0
         self._updating = False
         self._finished = False
@@ -183,48 +178,34 @@ class OwnLoop:
         replica.rank = self.rank
         optimizer.register_step_pre_hook(self._refuse_double_step)
         self._loader = SharedLoader(
-            loader,
-            seed=self._seed,
-            rank=self.rank,
-            workers=lambda: self.workers,
-            taking=self._take,
-            without_samples=self._step_without_samples,
+            loader, seed=self._seed, rank=self.rank, workers=lambda: self.workers, taking=self._take
         )
-        replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
-        self._comm.merges = replica.progress
-        replica.replicas = self.workers
-        replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
-        self.strategy.start(replica, self._comm)
-        take_buffers(model, self._comm)
-        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering, self._facts)
-        self._run_log.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
+        self._run_log = RunLog(replica, self._comm, self._recorder, self._experiment, strategy=self.strategy)
+        start_together(self.strategy, replica, self._comm)
+        self._run_log.started(samples=self._loader.order.samples, batch=self._loader.batch, epochs=None, steps=None)
         atexit.register(self._check_finished)
-        self._serve_if_asked()
+        self._serve_if_asked(replica)
         return model, optimizer, self._loader
 
     def step(self, loss: Tensor) -> None:
         """Backward, exchange, update: instead of `zero_grad()`, `loss.backward()` and `optimizer.step()`."""
-        replica = self._prepared()
-        replica.step += 1
-        replica.compute_gradients(lambda: loss)
-        self._exchange()
+        self._step(lambda: loss)
 
     def sum(self, *values: float) -> list[float]:
         """Sums over all workers, such as of correct answers and of samples."""
-        together = self._together()
-        with self._aside(together):
+        together = self._comm.group(range(self.workers))
+        with self._run_log.messages_aside(together) if self._replica is not None else contextlib.nullcontext():
             return all_reduce_sum(together, *values)
 
     def agree(self) -> None:
         """Make BatchNorm statistics and other buffers equal on all workers: before evaluating or saving."""
-        together = self._together()
-        with self._aside(together):
-            agree_on_buffers(self._prepared().model, together)
+        model, together = self._prepared().model, self._comm.group(range(self.workers))
+        with self._run_log.messages_aside(together):
+            agree_on_buffers(model, together)
 
     def finish(self) -> None:
         """After the last step: all workers have the same model."""
         replica = self._prepared()
-        assert self._run_log is not None
         with self._recorder.spans.span("exchange"):
             self.strategy.finish(replica, self._comm)
         self._run_log.finished()
@@ -233,8 +214,6 @@ class OwnLoop:
 
     def close(self) -> None:
         """Give back connections; done at the end of the process otherwise."""
-        self._recorder.close()
-        self._comm.close()
         self._resources.close()
 
     def _prepared(self) -> Replica:
@@ -244,47 +223,32 @@ class OwnLoop:
             raise UsageError("run.finish was called already; no step can follow")
         return self._replica
 
-    def _aside(self, together: Transport) -> contextlib.AbstractContextManager[None]:
-        """Around messages that are not training."""
-        if self._run_log is not None:
-            return self._run_log.messages_aside(together)
-        return self._recorder.traffic.paused()
-
-    def _together(self) -> Transport:
-        return self._comm.group(range(self.workers))
-
-    def _take(self, share: Share, batch: int) -> None:
+    def _take(self, share: Share) -> None:
+        """The samples of the next step; where this rank has none, it takes part without any."""
         replica = self._prepared()
         self._samples = len(share.indices)
         replica.statistics.keep()  # the script goes forward next
-        replica.info.weight, replica.info.batch_fraction = share.weight, self._samples / batch
+        replica.info.weight, replica.info.batch_fraction = share.weight, self._samples / self._loader.batch
+        if not self._samples:
+            self._step(None)
 
-    def _step_without_samples(self) -> None:
+    def _step(self, compute_loss: Callable[[], Tensor] | None) -> None:
         replica = self._prepared()
         replica.step += 1
-        replica.compute_gradients(None)
-        self._exchange()
-
-    def _exchange(self) -> None:
-        replica, loader, run_log = self._prepared(), self._loader, self._run_log
-        assert loader is not None and run_log is not None
+        replica.compute_gradients(compute_loss)
         self._updating = True
         try:
             with self._recorder.spans.span("exchange"):
                 self.strategy.step(replica, self._comm)
         finally:
             self._updating = False
-        run_log.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
-        run_log.looked_for_non_finite()
-        self._serve_if_asked()
+        self._run_log.stepped(samples=self._samples, progress=0.0, epoch=self._loader.order.progress)
+        self._serve_if_asked(replica)
 
-    def _serve_if_asked(self) -> None:
-        assert self._replica is not None and self._run_log is not None
+    def _serve_if_asked(self, replica: Replica) -> None:
         if self.rank >= self.workers:
-            self._run_log.serving()
-            with self._recorder.spans.span("serve"):
-                serve(self.strategy, self._replica, self._comm)
-            self._run_log.finished()
+            with self._run_log.serving():
+                serve(self.strategy, replica, self._comm)
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script
 

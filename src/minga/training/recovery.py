@@ -144,7 +144,7 @@ def _begin_here(state: TrainState) -> None:
 
 def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
     replica, facts = state.replica, agreed_facts(strategy, state.replica)
-    _forget(state)
+    replica.state.clear()  # what strategies remember is of other ranks that are no longer the same
     go_on_with(strategy, replica, facts)
     text = json.dumps({"step": replica.step, "order": state.order.position(), "agreed_facts": facts}).encode()
     blob = take(state, strategy, comm, shared_only=True).to_bytes() if behind else b""
@@ -172,7 +172,7 @@ def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int,
         raise ProtocolError(f"its position is malformed: {error}") from None
     snapshot = Snapshot.from_bytes(blob, state) if behind else None
     # Until here nothing has changed: should the leader die, this rank may have to lead, and knows whose samples it has.
-    _forget(state)
+    replica.state.clear()
     if snapshot is not None:
         put_back(snapshot, state, strategy, shared_only=True)
     state.order.go_to(order.position())
@@ -189,11 +189,6 @@ def _receive(comm: Transport, source: int, longest: int) -> bytes:
     content = torch.empty(int(length), dtype=torch.uint8)
     comm.receive(content, source)
     return content.numpy().tobytes()
-
-
-def _forget(state: TrainState) -> None:
-    """What strategies remember is of other ranks that are no longer the same."""
-    state.replica.state.clear()
 
 
 def _digest(state: TrainState) -> int:
