@@ -16,19 +16,6 @@ from minga.errors import WorkloadError
 
 __all__ = ["SharedLoader"]
 
-# What does not decide which samples come in which batch.
-_AS_GIVEN = (
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-)
-
 
 class SharedLoader:
     """Yields this rank's batches, with the loader's own collating, readers and batch size (which is per rank)."""
@@ -56,8 +43,19 @@ class SharedLoader:
         shuffled = isinstance(loader.sampler, RandomSampler)
         self.order = Order(length(loader.dataset), seed, shuffle=shuffled, blocks=blocks_of(loader.dataset))
         self._sampler = _ShareSampler(self.order, rank, workers, self.batch, loader.drop_last)
-        options = {name: getattr(loader, name) for name in _AS_GIVEN}
-        self._batches = DataLoader(loader.dataset, batch_sampler=self._sampler, **options)
+        self._batches = DataLoader(
+            loader.dataset,
+            batch_sampler=self._sampler,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            generator=loader.generator,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers,
+        )
 
     def __len__(self) -> int:
         return len(self._sampler)

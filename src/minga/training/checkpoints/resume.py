@@ -18,8 +18,7 @@ import torch
 from minga.errors import CheckpointError, ProtocolError
 from minga.measure.event_reader import EventReader, event_files, machine_event_file, rank_of
 from minga.measure.events import Evaluated, Event, Failed, Finished, Stepped, Stopped
-from minga.model.optimizer_pieces import mean_of_pieces, pieces_from, pieces_to
-from minga.model.sliced_optimizer import Piece
+from minga.model.sliced_optimizer import Piece, mean_of_pieces, pieces_from, pieces_to
 from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers, write_file
 from minga.training.checkpoints.snapshot import Snapshot
 

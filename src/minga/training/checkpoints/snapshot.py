@@ -23,8 +23,8 @@ from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
 from minga.model.keras_parts import is_seed
 from minga.model.memory import Memory, remember
-from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.model.replica import Replica
+from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import contribution, memory_of, restore_memory, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
