@@ -228,8 +228,7 @@ class _Rank:
         assert self._train_state is not None
         self.stopped = True
         step = self._train_state.replica.step
-        name = self._checkpoints.last_written if isinstance(self._checkpoints, CheckpointManager) else None
-        now = self._recorder.now()
+        name, now = self._checkpoints.last_written, self._recorder.now()
         self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 
     def _fail(self, error: BaseException) -> None:

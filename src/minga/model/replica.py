@@ -258,23 +258,20 @@ class Replica:
             hook.remove()
         tensors = dict(self._tensors)
         self._hooks = [
-            tensors[place.name].register_post_accumulate_grad_hook(self._filler(bucket, place.name))  # type: ignore[no-untyped-call]
+            tensors[place.name].register_post_accumulate_grad_hook(functools.partial(self._filled, bucket, place.name))  # type: ignore[no-untyped-call]
             for bucket in self.buckets
             for place in bucket.places
         ]
 
-    def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
-        def filled(_: Tensor) -> None:
-            if name in bucket.filled:
-                raise WorkloadError(
-                    f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
-                    "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
-                )
-            bucket.filled.add(name)
-            if len(bucket.filled) == len(bucket.places):
-                self._announce()
-
-        return filled
+    def _filled(self, bucket: Bucket, name: str, _: Tensor) -> None:
+        if name in bucket.filled:
+            raise WorkloadError(
+                f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
+                "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
+            )
+        bucket.filled.add(name)
+        if bucket.complete:
+            self._announce()
 
     def _announce(self) -> None:
         # In order on every rank: a collective of the third bucket must not meet one of the second.

@@ -93,10 +93,6 @@ class SizedReplica(SimulatedReplica):
         self._begin(spans)
         self.progress = _SizedProgress(self.parameters, self.gradients)
 
-    @property
-    def optimizer_is_adaptive(self) -> bool:
-        return self._profile.optimizer.adaptive
-
     def has_finite_gradients(self) -> bool:
         return True
 

@@ -33,7 +33,7 @@ from minga.training.given_up import GivenUp, Review
 from minga.training.loop import train
 from minga.training.recovery import recover
 from minga.training.run_log import RunLog, traced
-from minga.training.train_state import Beginning, TrainState
+from minga.training.train_state import TrainState
 
 __all__ = ["common_facts", "train_elastic"]
 
@@ -52,9 +52,7 @@ def train_elastic(
     replica, servers = train_state.replica, ServerState.of(train_state.replica)
     run_log: RunLog | None = None
     checkpoints.goes_on, checkpoints.may_write = True, lambda: not member_session.member.lost_contact
-    if checkpoints.put_back_before_meeting(strategy):
-        # Whoever has the state hands it to all others when they come together.
-        train_state.beginning = Beginning(train_state.replica.step, train_state.order.copy(), 0, 1)
+    checkpoints.put_back_before_meeting(strategy)
     generation = member_session.first_generation(timeout)
     began = recorder.now()
     reason = ""

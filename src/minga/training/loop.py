@@ -51,9 +51,8 @@ def train(
         return findings.numbers
 
     with (checkpoints or NoCheckpoints()).attach(strategy, comm, run_log) as checkpoints:
-        checkpoints.before_start()
-        start_together(strategy, replica, comm)
-        checkpoints.after_start()
+        with checkpoints.put_back():
+            start_together(strategy, replica, comm)
         run_log.started(samples=order.samples, batch=state.batch, epochs=state.epochs, steps=state.steps)
         begun = 0
 

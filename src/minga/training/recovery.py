@@ -133,13 +133,7 @@ def _owe_what_is_missing(
     order.owed = owed + order.owed
     state.order.go_to(order.position())
     replica.step = progress.last_applied_step = last
-    _begin_here(state)
-
-
-def _begin_here(state: TrainState) -> None:
-    """All samples until here are in the parameters or owed; should ranks recover again before training, this holds."""
-    state.beginning = Beginning(state.replica.step, state.order.copy(), 0, 1)
-    state.replica.progress.begin(state.replica.step, 1)
+    state.begin_alone()
 
 
 def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
@@ -178,7 +172,7 @@ def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int,
     state.order.go_to(order.position())
     replica.step = replica.progress.last_applied_step = step
     go_on_with(strategy, replica, facts)
-    _begin_here(state)
+    state.begin_alone()
 
 
 def _receive(comm: Transport, source: int, longest: int) -> bytes:

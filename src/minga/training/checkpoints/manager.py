@@ -1,7 +1,8 @@
 """What a training loop calls: put back a checkpoint at the start, take new ones on the way, stop when asked to.
 
     with checkpoints:
-        checkpoints.before_start(); strategy.start(replica, comm); checkpoints.after_start()
+        with checkpoints.put_back():
+            strategy.start(replica, comm)
         for ...:
             ...
             checkpoints.stepped(good=True, metrics={})   # raises RunStopped at the end of a step, if asked to stop
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,10 +29,11 @@ from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import active, announce_checkpoint, pause, resume, trainers
 from minga.strategies.parameter_server.state import ServerState
+from minga.training.checkpoints import snapshot
 from minga.training.checkpoints.files import Checkpoint, checkpoint_name, read_part, remove_leftovers
 from minga.training.checkpoints.resume import load_shared
 from minga.training.checkpoints.schedule import CheckpointSchedule, Verdict
-from minga.training.checkpoints.snapshot import Snapshot, put_back, take
+from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part
 from minga.training.run_log import RunLog
 from minga.training.train_state import TrainState
@@ -48,6 +50,8 @@ class NoCheckpoints(AbstractContextManager["NoCheckpoints"]):
     """Whether training goes on with others when a peer is lost: then nothing has ended."""
     may_write: Callable[[], bool] = staticmethod(lambda: True)
     """Whether this rank may write what all share: not when the others may have gone on without it."""
+    last_written: str | None = None
+    """The last checkpoint that this rank has written its part of."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,15 +62,12 @@ class NoCheckpoints(AbstractContextManager["NoCheckpoints"]):
         """Tell it whose training this is; before anything else."""
         return self
 
-    def put_back_before_meeting(self, strategy: Strategy) -> bool:
-        """Where only one rank has a checkpoint: put it back before it meets the others; whether there is one."""
-        return False
+    def put_back_before_meeting(self, strategy: Strategy) -> None:
+        """Where only one rank has a checkpoint, put it back before it meets the others, who get it from there."""
 
-    def before_start(self) -> None:
-        """Before `Strategy.start`: on another number of ranks, put back what all ranks share."""
-
-    def after_start(self) -> None:
-        """After `Strategy.start`: on the same number of ranks, put back everything."""
+    def put_back(self) -> AbstractContextManager[None]:
+        """Around `Strategy.start`: as many ranks as before get all back after it; others what all share, before it."""
+        return nullcontext()
 
     def gone_on(self) -> None:
         """The others have trained already, and this rank has what they have: there is nothing to be put back."""
@@ -118,13 +119,10 @@ class CheckpointManager(NoCheckpoints):
         )
         self._metric = train_state.workload.main_metric
         self._higher_is_better = self._metric not in train_state.workload.lower_is_better
-        self.last_written: str | None = None
         self._submitted = False
 
     def attach(self, strategy: Strategy, comm: Transport, run_log: RunLog) -> Self:
-        self._strategy = strategy
-        self._comm = comm
-        self._run_log = run_log
+        self._strategy, self._comm, self._run_log = strategy, comm, run_log
         # A strategy calls it on a rank that serves, when all that train have asked for it.
         ServerState.of(self._train_state.replica).save = self._save
         self._schedule = CheckpointSchedule(self._settings)  # what ranks have agreed on is of those that were
@@ -155,40 +153,40 @@ class CheckpointManager(NoCheckpoints):
 
     # --- at the start -------------------------------------------------------------------------------------------
 
-    def put_back_before_meeting(self, strategy: Strategy) -> bool:
-        if self._resume_from is None or not self._one_part:
-            return False
-        put_back(load_shared(self._resume_from), self._train_state, strategy, shared_only=True)
-        self._train_state.replica.progress.last_applied_step = self._train_state.replica.step
-        return True
+    def put_back_before_meeting(self, strategy: Strategy) -> None:
+        if self._resume_from is not None and self._one_part:
+            state = self._train_state
+            snapshot.put_back(load_shared(self._resume_from), state, strategy, shared_only=True)
+            state.replica.progress.last_applied_step = state.replica.step
+            state.begin_alone()
 
-    def before_start(self) -> None:
-        if self._resume_from is None or self._fits(self._resume_from):
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        checkpoint, strategy, comm, train_state = self._resume_from, self._strategy, self._comm, self._train_state
+        if checkpoint is None:
+            yield
             return
-        state = load_shared(self._resume_from)
-        if not self._one_part:
-            put_back(state, self._train_state, self._strategy, shared_only=True)
-            if self._comm.rank == 0:
-                _LOG.warning(
-                    "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
-                    self._resume_from.name,
-                    state.ranks,
-                    state.facts["strategy"],
-                )
-        self._run_log.go_on({}, state.step, self._resume_from.name)
-
-    def after_start(self) -> None:
-        if self._resume_from is not None and self._fits(self._resume_from):
-            state = read_part(self._resume_from, self._comm.rank)
-            put_back(state, self._train_state, self._strategy)
-            resume(self._strategy, self._train_state.replica, self._comm)
-            self._best = state.facts.get("best")
-            self._run_log.go_on(state.facts.get("totals", {}), state.step, self._resume_from.name)
-
-    def _fits(self, checkpoint: Checkpoint) -> bool:
-        """Whether each rank can go on from its own part."""
+        totals: Mapping[str, float] = {}
         manifest = checkpoint.manifest(0)
-        return manifest.ranks == self._comm.size and manifest.strategy == describe(self._strategy)
+        if manifest.ranks == comm.size and manifest.strategy == describe(strategy):
+            yield
+            state = read_part(checkpoint, comm.rank)
+            snapshot.put_back(state, train_state, strategy)
+            resume(strategy, train_state.replica, comm)
+            self._best, totals = state.facts.get("best"), state.facts.get("totals", {})
+        else:
+            state = load_shared(checkpoint)
+            if not self._one_part:
+                snapshot.put_back(state, train_state, strategy, shared_only=True)
+                if comm.rank == 0:
+                    _LOG.warning(
+                        "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
+                        checkpoint.name,
+                        state.ranks,
+                        state.facts["strategy"],
+                    )
+            yield
+        self._run_log.go_on(totals, state.step, checkpoint.name)
 
     # --- on the way ---------------------------------------------------------------------------------------------
 
@@ -240,7 +238,7 @@ class CheckpointManager(NoCheckpoints):
         state: Snapshot | None = None
         try:
             if comm.rank == 0 or not self._one_part:
-                state = take(self._train_state, strategy, comm, shared_only=self._one_part)
+                state = snapshot.take(self._train_state, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._tell(name, error)
         if ServerState.of(replica).shard is None:

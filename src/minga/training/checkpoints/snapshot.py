@@ -19,6 +19,7 @@ from torch import Tensor
 
 from minga.base.spec import describe
 from minga.comm.transport import Transport
+from minga.data.fingerprint import known_fingerprint
 from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
 from minga.model.keras_parts import is_seed
@@ -51,10 +52,6 @@ class Snapshot:
     @property
     def ranks(self) -> int:
         return int(self.facts["ranks"])
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def to_bytes(self) -> bytes:
         """One safetensors blob, with a SHA-256 of all that is in it."""
@@ -126,7 +123,7 @@ def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared
         "replicas_differ": strategy.traits.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": train_state.order.position(),
-        "data": train_state.known_data,
+        "data": known_fingerprint(train_state.workload.train),
         "learning_rates": replica.learning_rates,
         "base_learning_rates": list(train_state.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
@@ -200,7 +197,7 @@ def _check(state: Snapshot, train_state: TrainState) -> None:
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
     train_state.order.copy().go_to(facts["order"])
     # A set that was prepared again may have as many samples, with some to train on that were to test on before.
-    before, here = facts.get("data"), train_state.known_data
+    before, here = facts.get("data"), known_fingerprint(train_state.workload.train)
     if before is not None and here is not None and before != here:
         raise ProtocolError(
             f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
