@@ -64,10 +64,10 @@ class BatchNormStatistics:
             tensor.copy_(kept)
 
 
-def take_buffers(model: nn.Module, comm: Transport, *, root: int = 0) -> None:
-    """Everybody takes rank `root`'s buffers and frozen weights."""
+def take_buffers(model: nn.Module, comm: Transport) -> None:
+    """Everybody takes rank 0's buffers and frozen weights."""
     if comm.size > 1:
-        _take(_untrained(model), comm, root)
+        _take(_untrained(model), comm)
 
 
 def take_statistics(model: nn.Module, comm: Transport, *, root: int) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from minga.data.batches import blocks_of, length
 from minga.data.order import Order, Share
-from minga.data.stream import StreamedOrder, StreamReader, is_stream
+from minga.data.stream import StreamedOrder, is_stream
 from minga.errors import WorkloadError
+from minga.training.train_state import order_of
 
 __all__ = ["SharedLoader"]
 
@@ -32,17 +32,13 @@ class SharedLoader:
         """`taking` is called with each share before its batch is used; one without samples has no batch."""
         self.batch = _check(loader)
         self.dataset = loader.dataset
-        self.order: Order
+        self.order = order_of(loader.dataset, seed, shuffle=isinstance(loader.sampler, RandomSampler))
         self._taking = taking
+        self._sampler = _ShareSampler(self.order, rank, workers, self.batch, loader.drop_last)
         self._batches: Iterable[Any]
-        if is_stream(loader.dataset):
-            self.order = StreamedOrder(StreamReader(loader.dataset))
-            self._sampler = _ShareSampler(self.order, rank, workers, self.batch, loader.drop_last)
+        if isinstance(self.order, StreamedOrder):
             self._batches = _StreamedBatches(self.order, self._sampler, loader.collate_fn)
             return
-        shuffled = isinstance(loader.sampler, RandomSampler)
-        self.order = Order(length(loader.dataset), seed, shuffle=shuffled, blocks=blocks_of(loader.dataset))
-        self._sampler = _ShareSampler(self.order, rank, workers, self.batch, loader.drop_last)
         self._batches = DataLoader(
             loader.dataset,
             batch_sampler=self._sampler,

@@ -31,7 +31,7 @@ from minga.strategies.capabilities import agreed_facts
 from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period
 
-__all__ = ["Beginning", "TrainState", "build_train_state"]
+__all__ = ["Beginning", "TrainState", "build_train_state", "order_of"]
 
 
 @dataclass(frozen=True)
@@ -230,13 +230,17 @@ def _set_readers(train_state: TrainState, settings: Training) -> None:
 
 
 def _order_of(workload: Workload, settings: Training) -> Order:
-    if is_stream(workload.train):
-        reader = StreamReader(workload.train)
-        if workload.schedule is not None and reader.samples is None and settings.steps is None:
-            raise WorkloadError(
-                f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
-                "nobody knows how far training has come; give the stream a __len__, or train with --steps"
-            )
-        return StreamedOrder(reader, drop_last=settings.drop_last)
-    blocks = blocks_of(workload.train)
-    return Order(length(workload.train), settings.seed, blocks=blocks, drop_last=settings.drop_last)
+    order = order_of(workload.train, settings.seed, drop_last=settings.drop_last)
+    if workload.schedule is not None and order.samples is None and settings.steps is None:
+        raise WorkloadError(
+            f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
+            "nobody knows how far training has come; give the stream a __len__, or train with --steps"
+        )
+    return order
+
+
+def order_of(dataset: Any, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> Order:
+    """Which samples of a data set come when; those of a stream come in its own order."""
+    if is_stream(dataset):
+        return StreamedOrder(StreamReader(dataset), drop_last=drop_last)
+    return Order(length(dataset), seed, shuffle=shuffle, blocks=blocks_of(dataset), drop_last=drop_last)

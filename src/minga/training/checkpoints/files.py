@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,23 +27,21 @@ from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 __all__ = [
     "Checkpoint",
     "Manifest",
-    "Reached",
     "best_of",
     "checkpoint_name",
+    "give_name",
     "list_checkpoints",
+    "partial_of",
     "prune",
     "read_part",
     "remove_leftovers",
     "summary_of",
     "sync_directory",
-    "write_file",
+    "write_partial",
 ]
 
 _NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
 _PARTIAL = ".partial"
-
-Reached = Callable[[str], None]
-"""Called with how far a write has come; tests end the process there."""
 
 
 def checkpoint_name(moment: int, session: int | None = None) -> str:
@@ -194,41 +192,34 @@ def read_part(checkpoint: Checkpoint, rank: int) -> Snapshot:
     raise CheckpointError(f"can't go on from {checkpoint.directory}: {problem}")
 
 
-def write_file(
-    path: Path,
-    pieces: Iterable[bytes | memoryview],
-    reached: Reached = lambda point: None,
-    *,
-    before: Callable[[], None] = lambda: None,
-) -> tuple[str, int]:
-    """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails.
-
-    `before` is called when all is written, and a file that was there before is about to be replaced.
-    """
-    partial = path.with_name(f".{path.name}{_PARTIAL}")
+def write_partial(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
+    """Bring what a file will contain onto the disk, beside it; its SHA-256 and size. Leaves nothing when it fails."""
     digest, size = hashlib.sha256(), 0
     try:
-        with partial.open("wb", buffering=0) as file:
-            reached(f"{path.suffix} opened")
+        with partial_of(path).open("wb", buffering=0) as file:
             for piece in pieces:
                 view = memoryview(piece)
                 digest.update(view)
                 size += len(view)
                 while len(view):  # one call may write less than asked for
                     view = view[file.write(view) :]
-                reached(f"{path.suffix} piece")
             os.fsync(file.fileno())
-        reached(f"{path.suffix} synced")
-        before()
-        partial.replace(path)
-        reached(f"{path.suffix} renamed")
-        sync_directory(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            partial_of(path).unlink(missing_ok=True)
         raise
-    reached(f"{path.suffix} done")
     return digest.hexdigest(), size
+
+
+def give_name(path: Path) -> None:
+    """What `write_partial` has written becomes the file, as a whole, also if the power is cut."""
+    partial_of(path).replace(path)
+    sync_directory(path.parent)
+
+
+def partial_of(path: Path) -> Path:
+    """Where the content of a file is until it has its name."""
+    return path.with_name(f".{path.name}{_PARTIAL}")
 
 
 def sync_directory(directory: Path) -> None:
@@ -240,15 +231,11 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(run: Path, rank: int | None = None) -> list[Path]:
-    """Files that a killed process had not finished, of one rank or (None) of all; what was removed."""
-    pattern = f"*/.rank-{'*' if rank is None else rank}.*{_PARTIAL}"
-    removed: list[Path] = []
-    for path in (run / "checkpoints").glob(pattern):
+def remove_leftovers(run: Path, rank: int | None = None) -> None:
+    """Files that a killed process had not finished, of one rank or (None) of all."""
+    for path in (run / "checkpoints").glob(f"*/.rank-{'*' if rank is None else rank}.*{_PARTIAL}"):
         with contextlib.suppress(OSError):
             path.unlink()
-            removed.append(path)
-    return removed
 
 
 def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -261,7 +248,7 @@ def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
-def prune(run: Path, *, keep: int, keep_best: bool, reached: Reached = lambda point: None) -> None:
+def prune(run: Path, *, keep: int, keep_best: bool) -> None:
     """Remove what is older than the last `keep` complete ones, but not the best; any rank may, also several at once.
 
     Something is removed only when a later one is complete, so that all ranks are done with it.
@@ -278,7 +265,6 @@ def prune(run: Path, *, keep: int, keep_best: bool, reached: Reached = lambda po
             for path in sorted(checkpoint.directory.glob("rank-*.json")):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
-                    reached("manifest removed")
             shutil.rmtree(checkpoint.directory, ignore_errors=True)
 
 

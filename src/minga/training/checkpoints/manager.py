@@ -248,14 +248,9 @@ class CheckpointManager(NoCheckpoints):
         if self._one_part:
             state.facts |= {"rank": 0, "ranks": 1, "trainers": 1}
         state.facts |= {"best": self._best, "totals": self._run_log.totals()}
-        return Part(
-            name,
-            state,
-            metric=self._metric if value is not None else None,
-            value=value,
-            higher_is_better=self._higher_is_better,
-            taking_seconds=comm.now() - began,
-        )
+        state.facts |= {"value": value, "higher_is_better": self._higher_is_better}
+        state.facts["metric"] = self._metric if value is not None else None
+        return Part(name, state, comm.now() - began)
 
     def _save(self, moment: int, leaving: bool, value: float | None = None) -> None:
         """Take one and have it written; whoever is leaving waits for that, and ends."""

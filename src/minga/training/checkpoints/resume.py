@@ -19,7 +19,14 @@ from minga.errors import CheckpointError, ProtocolError
 from minga.measure.event_reader import EventReader, event_files, machine_event_file, rank_of
 from minga.measure.events import Evaluated, Event, Failed, Finished, Stepped, Stopped
 from minga.model.sliced_optimizer import Piece, mean_of_pieces, pieces_from, pieces_to
-from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers, write_file
+from minga.training.checkpoints.files import (
+    Checkpoint,
+    give_name,
+    list_checkpoints,
+    read_part,
+    remove_leftovers,
+    write_partial,
+)
 from minga.training.checkpoints.snapshot import Snapshot
 
 __all__ = [
@@ -53,15 +60,13 @@ def find_last_good(run: Path) -> Checkpoint:
     )
 
 
-def set_later_aside(run: Path, checkpoint: Checkpoint) -> list[Path]:
+def set_later_aside(run: Path, checkpoint: Checkpoint) -> None:
     """Rename what is later than the checkpoint that a run goes on from: it is damaged, and new ones take its place."""
     remove_leftovers(run)
-    aside = []
     for other in list_checkpoints(run):
         if other.order > checkpoint.order:
             number = len(list(other.directory.parent.glob(f"damaged-*-{other.name}")))
-            aside.append(other.directory.rename(other.directory.with_name(f"damaged-{number}-{other.name}")))
-    return aside
+            other.directory.rename(other.directory.with_name(f"damaged-{number}-{other.name}"))
 
 
 def next_session(run: Path) -> int:
@@ -88,7 +93,8 @@ def rewind_events(run: Path, checkpoint: Checkpoint) -> None:
             for line, event in events
             if not isinstance(event, Failed | Stopped | Finished) and (latest is None or event.time <= latest)
         ]
-        write_file(path, [b"".join(kept)])
+        write_partial(path, kept)
+        give_name(path)
 
 
 def _end(events: Sequence[tuple[bytes, Event]], last_step: int) -> float | None:
