@@ -191,11 +191,11 @@ class Simulation:
             built = build_train_state(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
             replica, train_state = built.replica, SimulatedTrainState(**vars(built), workplace=place)
         else:
-            settings, meta = self._experiment.training, torch.device("meta")
+            settings = self._experiment.training
             replica = SizedReplica(self._profile, self._layout, spans=recorder.spans)
             replica.rank = rank
             order = SizedOrder(self._profile.samples, settings.seed, drop_last=settings.drop_last)
-            train_state = SimulatedTrainState.of(self._experiment, workload, replica, order, meta, workplace=place)
+            train_state = SimulatedTrainState.of(self._experiment, workload, replica, order, workplace=place)
         assert isinstance(replica, SimulatedReplica)
         replica.workplace = place
         return train_state

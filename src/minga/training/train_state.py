@@ -51,7 +51,6 @@ class TrainState:
     workload: Workload
     replica: Replica
     order: Order
-    device: torch.device
     batch: int
     """Samples of this rank in a full step; where they don't divide evenly, the larger number."""
     total_batch: int | None
@@ -68,15 +67,7 @@ class TrainState:
     seed: int = 0
 
     @classmethod
-    def of(
-        cls,
-        experiment: Experiment,
-        workload: Workload,
-        replica: Replica,
-        order: Order,
-        device: torch.device,
-        **own: Any,
-    ) -> Self:
+    def of(cls, experiment: Experiment, workload: Workload, replica: Replica, order: Order, **own: Any) -> Self:
         """At the beginning of an experiment; `own`: the fields that only some class of states has."""
         settings = experiment.training
         batch = settings.batch or workload.batch
@@ -86,7 +77,6 @@ class TrainState:
             workload=workload,
             replica=replica,
             order=order,
-            device=device,
             batch=batch,
             total_batch=settings.total_batch,
             epochs=None if settings.steps is not None else settings.epochs or workload.epochs,
@@ -113,6 +103,10 @@ class TrainState:
     def survivor(self) -> bool:
         """Whether it has trained with the ranks that are there, or were before."""
         return self.beginning is not None
+
+    @property
+    def device(self) -> torch.device:
+        return self.replica.parameters.device
 
     @property
     def progress(self) -> float:
@@ -207,7 +201,7 @@ def build_train_state(
     replica.rank = rank
     part_seeds(model, rank)
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    train_state = TrainState.of(experiment, workload, replica, _order_of(workload, settings), device)
+    train_state = TrainState.of(experiment, workload, replica, _order_of(workload, settings))
     if reads:
         _set_readers(train_state, settings)
     return train_state

@@ -57,7 +57,7 @@ Failures = list[tuple[str, Exception]]
 
 def writer_of(run: Path, failures: Failures, **options: object) -> CheckpointWriter:
     settings = {"keep": 2, "keep_best": True, **options}
-    return CheckpointWriter(run, failed=lambda part, error: failures.append((part.name, error)), **settings)  # type: ignore[arg-type]
+    return CheckpointWriter(run, failed=lambda name, error: failures.append((name, error)), **settings)  # type: ignore[arg-type]
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:

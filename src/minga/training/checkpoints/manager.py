@@ -240,7 +240,7 @@ class CheckpointManager(NoCheckpoints):
             if comm.rank == 0 or not self._one_part:
                 state = snapshot.take(self._train_state, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
-            self._tell(name, error)
+            self._failed(name, error)
         if ServerState.of(replica).shard is None:
             announce_checkpoint(strategy, replica, comm, moment, leaving=leaving)
         if state is None:
@@ -263,7 +263,7 @@ class CheckpointManager(NoCheckpoints):
 
     def _submit(self, part: Part, *, best: bool = False) -> None:
         if not self.may_write():
-            self._tell(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
+            self._failed(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
             return
         if not best:
             self._submit_best()
@@ -288,10 +288,7 @@ class CheckpointManager(NoCheckpoints):
             )
         )
 
-    def _failed(self, part: Part, error: Exception) -> None:
-        self._tell(part.name, error)
-
-    def _tell(self, name: str, error: Exception) -> None:
+    def _failed(self, name: str, error: Exception) -> None:
         rank, step = self._comm.rank, self._train_state.replica.step
         message = str(error) if isinstance(error, MingaError) else f"{type(error).__name__}: {error}"
         _LOG.warning(

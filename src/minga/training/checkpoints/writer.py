@@ -87,10 +87,10 @@ class CheckpointWriter:
         *,
         keep: int,
         keep_best: bool,
-        failed: Callable[[Part, Exception], None],
+        failed: Callable[[str, Exception], None],
         written: Callable[[Part, float, int], None] = lambda part, seconds, nbytes: None,
     ) -> None:
-        """Called in the writer's thread: `failed` with what could not be written and why, `written` with what was.
+        """Called in the writer's thread: `failed` with the name of what could not be written, `written` with what was.
 
         It gets the seconds that writing took, and the bytes.
         """
@@ -154,7 +154,7 @@ class CheckpointWriter:
             self._written(part, time.perf_counter() - began, size)
         except Exception as error:
             try:
-                self._failed(part, error)
+                self._failed(part.name, error)
             except Exception:  # the callback may fail too; this thread must live, since others wait for it
                 _LOG.exception("could not report that checkpoint %s was not written: %s", part.name, error)
             return
