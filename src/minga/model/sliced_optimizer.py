@@ -158,15 +158,11 @@ class SlicedOptimizer:
         """Momentum and the like; the tensors are the optimizer's own, not copies."""
         pieces = []
         for run in self._runs:
-            values: dict[str, Any] = {}
-            per_element = set()
-            for key, value in self._optimizer.state.get(run.parameter, {}).items():
-                if isinstance(value, Tensor) and value.shape == run.parameter.shape and key not in _COUNTERS:
-                    values[key] = value.reshape(-1)
-                    per_element.add(key)
-                else:  # a step count, or something else that is not per element
-                    values[key] = value
-            pieces.append(Piece(run.start, run.stop, values, frozenset(per_element)))
+            shape, values = run.parameter.shape, dict(self._optimizer.state.get(run.parameter, {}))
+            alike = {key for key, value in values.items() if isinstance(value, Tensor) and value.shape == shape}
+            per_element = frozenset(alike.difference(_COUNTERS))
+            values |= {key: values[key].reshape(-1) for key in per_element}
+            pieces.append(Piece(run.start, run.stop, values, per_element))
         return pieces
 
     def forget(self) -> None:
@@ -184,7 +180,10 @@ class SlicedOptimizer:
             taken: dict[str, Any] = {}
             for key, value in sources[0].values.items():
                 if key in sources[0].per_element:
-                    parts = [_overlap(piece, key, run) for piece in sources]
+                    parts = [
+                        piece.values[key][max(run.start, piece.start) - piece.start : run.stop - piece.start]
+                        for piece in sources
+                    ]
                     taken[key] = torch.cat(parts).view(run.parameter.shape).to(run.parameter.device)
                 else:
                     taken[key] = value.clone() if isinstance(value, Tensor) else value
@@ -200,21 +199,11 @@ def _cut_runs(
         low, high = max(place.start, start), min(place.stop, stop)
         if low >= high:
             continue
-        if not joined:
-            assert (low, high) == (place.start, place.stop), "a layer was cut that must be whole"
-            runs.append((group, low, high, tuple(place.shape)))
-        elif runs and runs[-1][0] == group and runs[-1][2] == low:
-            first = runs.pop()[1]
-            runs.append((group, first, high, (high - first,)))
-        else:
-            runs.append((group, low, high, (high - low,)))
+        assert joined or (low, high) == (place.start, place.stop), "a layer was cut that must be whole"
+        if joined and runs and runs[-1][0] == group and runs[-1][2] == low:
+            low = runs.pop()[1]
+        runs.append((group, low, high, (high - low,) if joined else tuple(place.shape)))
     return runs
-
-
-def _overlap(piece: Piece, key: str, run: _Run) -> Tensor:
-    low, high = max(run.start, piece.start), min(run.stop, piece.stop)
-    value: Tensor = piece.values[key]
-    return value[low - piece.start : high - piece.start]
 
 
 def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:

@@ -23,7 +23,7 @@ from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import active, agreed_facts, go_on_with
 from minga.strategies.parameter_server.recovery import meet
-from minga.training.checkpoints.snapshot import Snapshot, put_back, take
+from minga.training.checkpoints.snapshot import Snapshot, longest_blob, put_back, take
 from minga.training.train_state import Beginning, TrainState
 
 __all__ = ["recover"]
@@ -156,7 +156,7 @@ def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[i
 def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
     replica = state.replica
     text = _receive(comm, leader, _LONGEST_TEXT)
-    blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20)) if behind else b""
+    blob = _receive(comm, leader, longest_blob(replica)) if behind else b""
     try:
         position = json.loads(text)
         order = state.order.copy()

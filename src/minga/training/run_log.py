@@ -96,7 +96,8 @@ class RunLog:
         if experiment is not None:
             self._metering, settings = metering_of(experiment, replica.rank), experiment.training
             self._facts = run_facts(experiment, workload, replica.rank, strategy)
-        self._interfaces = InterfaceMeter() if self._metering.alone_on_host else None
+        self._interfaces = InterfaceMeter()
+        """Counts nothing before it is resumed, which needs a host of this rank's own."""
         self._began = 0.0
         self._waited = 0.0
         self._before: Mapping[str, float] = {}
@@ -128,7 +129,7 @@ class RunLog:
         if self._started:
             return
         self._started, comm = True, self._comm
-        if self._interfaces is not None:
+        if self._metering.alone_on_host:
             self._interfaces.resume()
         self._recorder.spans.take()
         self._recorder.traffic.reset()  # handing out the first parameters is not training
@@ -236,13 +237,13 @@ class RunLog:
     def messages_aside(self, together: Transport) -> Iterator[None]:
         """Around messages of some ranks that are not training: they don't count."""
         # A rank that evaluates alone sends nothing for it, and a server beside it may go on with its own work.
-        interfaces = self._interfaces if together.size > 1 and not self._finished else None
+        counting = self._metering.alone_on_host and together.size > 1 and not self._finished
         with self._recorder.traffic.paused():
-            if interfaces is not None:
-                interfaces.pause()
+            if counting:
+                self._interfaces.pause()
             yield
-            if interfaces is not None:
-                interfaces.resume()
+            if counting:
+                self._interfaces.resume()
 
     def finished(self) -> None:
         self._take()
@@ -250,10 +251,8 @@ class RunLog:
         seconds = now - self._began
         self._finished = True
         self._recorder.stop_meter()
-        counts = None
-        if self._interfaces is not None:
-            self._interfaces.pause()
-            counts = self._interfaces.counts
+        self._interfaces.pause()
+        counts = self._interfaces.counts
         self._say(
             Finished(
                 time=now,

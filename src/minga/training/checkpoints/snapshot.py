@@ -31,7 +31,7 @@ from minga.strategies.capabilities import contribution, memory_of, restore_memor
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
 from minga.training.train_state import TrainState
 
-__all__ = ["FORMAT", "Snapshot", "layout_hash", "put_back", "take"]
+__all__ = ["FORMAT", "Snapshot", "layout_hash", "longest_blob", "put_back", "take"]
 
 FORMAT = 1
 _MEMORY, _BUFFER = "memory:", "buffer:"
@@ -62,7 +62,7 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, blob: bytes, train_state: TrainState) -> Self:
         """What `to_bytes` made, if it fits this train_state's model; otherwise `ProtocolError`."""
-        limit = _largest(train_state.replica)
+        limit = longest_blob(train_state.replica)
         if len(blob) > limit:
             raise ProtocolError(f"a state of {len(blob):,} bytes is too large for this model (at most {limit:,})")
         tensors, metadata = parse(blob)
@@ -223,7 +223,7 @@ def _untrained(replica: Replica) -> dict[str, Tensor]:
     return {**frozen, **dict(replica.model.named_buffers())}
 
 
-def _largest(replica: Replica) -> int:
+def longest_blob(replica: Replica) -> int:
     """Parameters, some numbers of the optimizer and the strategy for each of them, buffers, and a little more."""
     buffers = sum(tensor.nbytes for tensor in _untrained(replica).values())
     return 64 * replica.parameters.nbytes + 2 * buffers + (64 << 20)
