@@ -17,9 +17,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -51,76 +50,45 @@ __all__ = ["OwnLoop", "join"]
 def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     """Become part of the run that this process was started for; alone, if it was started by itself.
 
-    What the launcher says of the strategy goes before what the script says.
+    `minga launch` or torchrun says in the environment who this is and where the others are found. What it says of the
+    strategy goes before what the script says.
     """
-    around = Surroundings.from_environment()
-    made = Strategy.from_value((around and around.strategy) or strategy or AllReduce())
-    if around is None:  # a script that is tried out alone has nobody to talk to
+    given = os.environ
+    made = Strategy.from_value(given.get("MINGA_STRATEGY") or strategy or AllReduce())
+    if "RANK" not in given or "WORLD_SIZE" not in given:  # a script that is tried out alone has nobody to talk to
         return OwnLoop(Single(), ThreadWorld(1).transport(0), seed=seed)
+    run = Path(given["MINGA_RUN"]) if "MINGA_RUN" in given else None
+    try:
+        rank, size, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        timeout_seconds = float(given.get("MINGA_TIMEOUT_SECONDS", "120"))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"RANK and WORLD_SIZE are set, but {error} is missing or malformed; "
+            "start the script with 'minga launch' or torchrun, or set MASTER_ADDR and MASTER_PORT too"
+        ) from None
     servers = made.traits.servers
-    if servers and around.run is not None and around.strategy is None:
+    if servers and run is not None and "MINGA_STRATEGY" not in given:
         raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
-    if around.size <= servers:
-        raise ConfigError(f"{around.size} ranks are too few for {describe(made)}: {servers} of them serve")
-    check_nodes(made, around.size - servers)
+    if size <= servers:
+        raise ConfigError(f"{size} ranks are too few for {describe(made)}: {servers} of them serve")
+    check_nodes(made, size - servers)
+    address = socket.gethostbyname(given.get("MASTER_ADDR", "127.0.0.1"))
     resources = contextlib.ExitStack()
-    return OwnLoop(made, around.connect(resources), around.run, seed=seed, resources=resources)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What `minga launch` or torchrun says in the environment: who this is, where the others are found."""
-
-    rank: int
-    size: int
-    address: str
-    port: int
-    held: bool
-    """Whether the launcher holds the meeting; otherwise rank 0 does."""
-    run: Path | None
-    """The run's directory, where there is one."""
-    strategy: str | None
-    timeout_seconds: float
-
-    @classmethod
-    def from_environment(cls) -> Self | None:
-        """None where nothing is set: a script that was started by itself."""
-        environment = os.environ
-        if "RANK" not in environment or "WORLD_SIZE" not in environment:
-            return None
-        try:
-            return cls(
-                rank=int(environment["RANK"]),
-                size=int(environment["WORLD_SIZE"]),
-                address=environment.get("MASTER_ADDR", "127.0.0.1"),
-                port=int(environment["MASTER_PORT"]),
-                held="MINGA_RUN" in environment or environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-                run=Path(environment["MINGA_RUN"]) if "MINGA_RUN" in environment else None,
-                strategy=environment.get("MINGA_STRATEGY"),
-                timeout_seconds=float(environment.get("MINGA_TIMEOUT_SECONDS", "120")),
-            )
-        except (KeyError, ValueError) as error:
-            raise ConfigError(
-                f"RANK and WORLD_SIZE are set, but {error} is missing or malformed; "
-                "start the script with 'minga launch' or torchrun, or set MASTER_ADDR and MASTER_PORT too"
-            ) from None
-
-    def connect(self, resources: contextlib.ExitStack) -> Transport:
-        """The transport to the other ranks."""
-        address = socket.gethostbyname(self.address)
-        if not self.held and self.rank == 0:
-            resources.enter_context(hold_meeting(address, self.port))
-        return join_group(
-            address,
-            self.port,
-            self.run.name if self.run is not None else os.environ.get("TORCHELASTIC_RUN_ID", "minga"),
-            rank=self.rank,
-            size=self.size,
-            address=own_address_towards(address, self.port),
-            timeout_seconds=self.timeout_seconds,
-            # All hosts of a lab have this machine's name, so the launcher gives them others.
-            hosts=os.environ.get("MINGA_HOST") or socket.gethostname(),
-        )
+    held_by_launcher = run is not None or given.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if rank == 0 and not held_by_launcher:
+        resources.enter_context(hold_meeting(address, port))
+    transport = join_group(
+        address,
+        port,
+        run.name if run is not None else given.get("TORCHELASTIC_RUN_ID", "minga"),
+        rank=rank,
+        size=size,
+        address=own_address_towards(address, port),
+        timeout_seconds=timeout_seconds,
+        # All hosts of a lab have this machine's name, so the launcher gives them others.
+        hosts=given.get("MINGA_HOST") or socket.gethostname(),
+    )
+    return OwnLoop(made, transport, run, seed=seed, resources=resources)
 
 
 class OwnLoop:
