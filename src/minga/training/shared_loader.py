@@ -32,16 +32,16 @@ class SharedLoader:
         """`taking` is called with each share before its batch is used; one without samples has no batch."""
         self.batch = _check(loader)
         self.dataset = loader.dataset
-        self.order = order_of(loader.dataset, seed, shuffle=isinstance(loader.sampler, RandomSampler))
+        self.order = order = order_of(loader.dataset, seed, shuffle=isinstance(loader.sampler, RandomSampler))
         self._taking = taking
-        self._sampler = _ShareSampler(self.order, rank, workers, self.batch, loader.drop_last)
-        self._batches: Iterable[Any]
-        if isinstance(self.order, StreamedOrder):
-            self._batches = _StreamedBatches(self.order, self._sampler, loader.collate_fn)
+        self._sampler = sampler = _ShareSampler(order, rank, workers, self.batch, loader.drop_last)
+        self._batches: Callable[[], Iterable[Any]]
+        if isinstance(order, StreamedOrder):  # read in this process
+            self._batches = lambda: (loader.collate_fn(order.read(sampler.shares[-1])) for _ in sampler)
             return
-        self._batches = DataLoader(
+        indexed = DataLoader(
             loader.dataset,
-            batch_sampler=self._sampler,
+            batch_sampler=sampler,
             num_workers=loader.num_workers,
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
@@ -52,6 +52,7 @@ class SharedLoader:
             prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers,
         )
+        self._batches = lambda: indexed
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -59,7 +60,7 @@ class SharedLoader:
     def __iter__(self) -> Iterator[Any]:
         shares = self._sampler.shares
         shares.clear()
-        for batch in self._batches:
+        for batch in self._batches():
             self._taking(shares.popleft())
             yield batch
         while shares:  # the last batch was too short for this rank to get a sample
@@ -98,19 +99,6 @@ class _ShareSampler:
             self.shares.append(share)
             if len(share.indices):
                 yield share.indices.tolist()
-
-
-@dataclass(frozen=True)
-class _StreamedBatches:
-    """One rank's batches of a stream, read in this process."""
-
-    order: StreamedOrder
-    sampler: _ShareSampler
-    collate: Callable[[list[Any]], Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in self.sampler:
-            yield self.collate(self.order.read(self.sampler.shares[-1]))
 
 
 def _check(loader: DataLoader[Any]) -> int:
