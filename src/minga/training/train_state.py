@@ -189,9 +189,8 @@ def build_train_state(
     if settings.start_from is not None:
         take_weights(model, Path(settings.start_from))
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
-    nodes = experiment.cluster.nodes
     # With a fixed total batch, one node alone would have the same: nothing grows.
-    growth = 1 if settings.total_batch is not None else nodes
+    growth = 1 if settings.total_batch is not None else experiment.cluster.nodes
     factor = {"constant": 1.0, "linear": growth, "sqrt": math.sqrt(growth)}[settings.learning_rate_rule]
     for group in optimizer.param_groups:
         if settings.learning_rate is not None:
@@ -201,7 +200,13 @@ def build_train_state(
     replica.rank = rank
     part_seeds(model, rank)
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    train_state = TrainState.of(experiment, workload, replica, _order_of(workload, settings))
+    order = order_of(workload.train, settings.seed, drop_last=settings.drop_last)
+    if workload.schedule is not None and order.samples is None and settings.steps is None:
+        raise WorkloadError(
+            f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
+            "nobody knows how far training has come; give the stream a __len__, or train with --steps"
+        )
+    train_state = TrainState.of(experiment, workload, replica, order)
     if reads:
         _set_readers(train_state, settings)
     return train_state
@@ -221,16 +226,6 @@ def _set_readers(train_state: TrainState, settings: Training) -> None:
     if batches:
         threads = {"threads": settings.readers} if settings.readers else {}
         train_state.ahead = ReadAhead(train_state.read, batches=batches, **threads)
-
-
-def _order_of(workload: Workload, settings: Training) -> Order:
-    order = order_of(workload.train, settings.seed, drop_last=settings.drop_last)
-    if workload.schedule is not None and order.samples is None and settings.steps is None:
-        raise WorkloadError(
-            f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
-            "nobody knows how far training has come; give the stream a __len__, or train with --steps"
-        )
-    return order
 
 
 def order_of(dataset: Any, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> Order:
