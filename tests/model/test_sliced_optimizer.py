@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from minga.model.layout import Layout
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import SlicedOptimizer, cut_evenly
-from minga.strategies.parameter_server.state import ServerState
+from minga.strategies.parameter_server.shard import Shard as ServersShard
 
 SHAPES = [(4, 3), (4,), (2, 4), (2,), (3, 2), (3,)]
 GROUPS = [0, 1, 0, 1, 1, 1]  # weights and biases apart, except for the last layer
@@ -435,7 +435,7 @@ def test_state_of_a_parameter_without_dimensions_is_carried_over() -> None:
     replica = Replica(model, torch.optim.Adam(model.parameters(), lr=0.1), keep_optimizer=True)
     replica.gradients.fill_(1.0)
     replica.update()
-    shard = ServerState.of(replica).make_shard(replica, slice(0, 4))
+    shard = ServersShard(replica, slice(0, 4))
     shard.gradients.fill_(1.0)
     shard.update()
     replica.gradients.fill_(1.0)

@@ -20,7 +20,7 @@ from minga.comm.transport import Transport
 from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder
 from minga.measure.spans import NO_SPANS, Spans
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings
 from minga.model.layout import Bucket, Layout
 from minga.model.progress import Progress
 from minga.model.replica import Replica

@@ -1,6 +1,6 @@
 """Training through all changes of who is in the run.
 
-    with MemberSession(enrolment, stop) as member_session:
+    with MemberSession(where, id="node-3", ..., stop=stop) as member_session:
         train_elastic(experiment, train_state, recorder, checkpoints, member_session, save=save)
 
 When a generation is over, the ranks of the next one connect again, go on from the one that has come furthest, and redo

@@ -12,7 +12,7 @@ from minga.model.buffers import agree_on_buffers, take_buffers
 from minga.model.replica import Replica
 from minga.runs.experiment import Experiment
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, averaged_replicas, serve, trainers
+from minga.strategies.capabilities import Serving, active, averaged_replicas, capability, trainers
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
 from minga.training.run_log import RunLog
@@ -63,7 +63,7 @@ def train(
                 state.begin(strategy, comm.rank, ranks)
             if comm.rank >= ranks:
                 with run_log.serving():
-                    serve(strategy, replica, comm)
+                    capability(strategy, replica, Serving).serve(replica, comm)
                 return
             if state.progress >= 1:
                 break

@@ -39,7 +39,7 @@ from minga.net.interfaces import own_address_towards
 from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
-from minga.strategies.capabilities import check_nodes, serve, trainers
+from minga.strategies.capabilities import Serving, capability, check_nodes, trainers
 from minga.training.loop import start_together
 from minga.training.run_log import RunLog, traced
 from minga.training.shared_loader import SharedLoader
@@ -216,7 +216,7 @@ class OwnLoop:
     def _serve_if_asked(self, replica: Replica) -> None:
         if self.rank >= self.workers:
             with self._run_log.serving():
-                serve(self.strategy, replica, self._comm)
+                capability(self.strategy, replica, Serving).serve(replica, self._comm)
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script
 

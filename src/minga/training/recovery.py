@@ -21,7 +21,7 @@ from minga.comm import Transport, all_reduce_mean
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, agreed_facts, go_on_with
+from minga.strategies.capabilities import Agreeing, active, capability
 from minga.strategies.parameter_server.recovery import meet
 from minga.training.checkpoints.snapshot import Snapshot, longest_blob, put_back, take
 from minga.training.train_state import Beginning, TrainState
@@ -137,9 +137,10 @@ def _owe_what_is_missing(
 
 
 def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
-    replica, facts = state.replica, agreed_facts(strategy, state.replica)
+    replica = state.replica
+    facts = capability(strategy, replica, Agreeing).agreed_facts(replica)
     replica.state.clear()  # what strategies remember is of other ranks that are no longer the same
-    go_on_with(strategy, replica, facts)
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
     text = json.dumps({"step": replica.step, "order": state.order.position(), "agreed_facts": facts}).encode()
     blob = take(state, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
@@ -171,7 +172,7 @@ def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int,
         put_back(snapshot, state, strategy, shared_only=True)
     state.order.go_to(order.position())
     replica.step = replica.progress.last_applied_step = step
-    go_on_with(strategy, replica, facts)
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
     state.begin_alone()
 
 

@@ -31,7 +31,7 @@ from minga.measure.events import (
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings
 from minga.model.non_finite import NonFiniteSteps
 from minga.model.replica import Replica
 from minga.runs.experiment import Experiment, Training

@@ -19,15 +19,14 @@ from minga.data.reader_processes import ReaderProcesses
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
-from minga.metrics.evaluation import evaluate
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings, evaluate
 from minga.model.keras_parts import part_seeds, register_variables
 from minga.model.replica import Replica, trainable
 from minga.model.weights import take_weights
 from minga.runs.experiment import Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import agreed_facts
+from minga.strategies.capabilities import Agreeing, capability
 from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period
 
@@ -91,7 +90,8 @@ class TrainState:
         replica, state = self.replica, ServerState.of(self.replica)
         self.beginning = Beginning(replica.step, self.order.copy(), rank, trainers)
         state.periods += 1
-        workers, facts = tuple(map(state.name_of, range(trainers))), agreed_facts(strategy, replica)
+        workers = tuple(map(state.name_of, range(trainers)))
+        facts = capability(strategy, replica, Agreeing).agreed_facts(replica)
         state.period = Period(state.periods, replica.step, self.order.position(), workers, facts)
 
     def begin_alone(self) -> None:

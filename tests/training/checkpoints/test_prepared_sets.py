@@ -16,8 +16,7 @@ from helpers.going_on import experiment_of
 from minga.data.formats import origin_of_path
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.preparing import prepare as prepare_module
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.errors import MingaError
 from minga.runs.workload import Workload
 from minga.testing.worlds import train_with_checkpoints

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.going_on import experiment_of
-from minga.testing.problems import streamed_blobs
+from helpers.streams import streamed_blobs
 from minga.testing.worlds import train_with_checkpoints
 
 

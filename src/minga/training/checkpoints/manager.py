@@ -27,7 +27,7 @@ from minga.measure.events import CheckpointFailed, CheckpointWritten
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, announce_checkpoint, pause, resume, trainers
+from minga.strategies.capabilities import Checkpointed, active, capability, trainers
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints import snapshot
 from minga.training.checkpoints.files import Checkpoint, checkpoint_name, read_part, remove_leftovers
@@ -172,7 +172,7 @@ class CheckpointManager(NoCheckpoints):
             yield
             state = read_part(checkpoint, comm.rank)
             snapshot.put_back(state, train_state, strategy)
-            resume(strategy, train_state.replica, comm)
+            capability(strategy, train_state.replica, Checkpointed).resume(train_state.replica, comm)
             self._best, totals = state.facts.get("best"), state.facts.get("totals", {})
         else:
             state = load_shared(checkpoint)
@@ -232,8 +232,8 @@ class CheckpointManager(NoCheckpoints):
 
     def _take(self, moment: int, value: float | None = None, *, leaving: bool = False) -> Part | None:
         strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
-        began = comm.now()
-        pause(strategy, replica, comm)
+        began, checkpointed = comm.now(), capability(strategy, replica, Checkpointed)
+        checkpointed.pause(replica, comm)
         name = checkpoint_name(moment, None if active(strategy, replica).traits.lockstep else self._session)
         state: Snapshot | None = None
         try:
@@ -242,7 +242,7 @@ class CheckpointManager(NoCheckpoints):
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
             self._failed(name, error)
         if ServerState.of(replica).shard is None:
-            announce_checkpoint(strategy, replica, comm, moment, leaving=leaving)
+            checkpointed.announce_checkpoint(replica, comm, moment, leaving=leaving)
         if state is None:
             return None
         if self._one_part:

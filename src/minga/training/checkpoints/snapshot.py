@@ -27,7 +27,7 @@ from minga.model.memory import Memory, remember
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import contribution, memory_of, restore_memory, trainers
+from minga.strategies.capabilities import Checkpointed, Remembering, capability, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
 from minga.training.train_state import TrainState
 
@@ -92,7 +92,7 @@ def layout_hash(replica: Replica) -> str:
 
 
 def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
-    """A copy of all that this rank would go on from; exchanges must have come to their end (`capabilities.pause`).
+    """A copy of all that this rank would go on from; exchanges must have come to their end (`Checkpointed.pause`).
 
     `shared_only`: without what its strategy remembers, for ranks that start over with it.
     """
@@ -100,12 +100,12 @@ def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared
     served = ServerState.of(replica).shard
     tensors = {"parameters": replica.parameters if served is None else served.parameters}
     if served is None and not shared_only:
-        share = contribution(strategy, replica)
+        share = capability(strategy, replica, Checkpointed).contribution(replica)
         if share is not replica.parameters:
             tensors["contribution"] = share
     tensors |= {_BUFFER + name: tensor for name, tensor in _untrained(replica).items()}
     optimizer, of_optimizer = pieces_to(optimizer_state(replica))
-    memory = remember({}) if shared_only else memory_of(strategy, replica)
+    memory = remember({}) if shared_only else capability(strategy, replica, Remembering).memory(replica)
     tensors |= of_optimizer
     tensors |= {_MEMORY + name: tensor for name, tensor in memory.tensors.items()}
     tensors["random"] = torch.get_rng_state()
@@ -157,7 +157,7 @@ def put_back(state: Snapshot, train_state: TrainState, strategy: Strategy, *, sh
     for group, rate in zip(replica.optimizer.param_groups, facts["learning_rates"], strict=True):
         group["lr"] = float(rate)
     tensors = {k.removeprefix(_MEMORY): tensor for k, tensor in state.tensors.items() if k.startswith(_MEMORY)}
-    restore_memory(strategy, replica, Memory(facts["memory"], tensors))
+    capability(strategy, replica, Remembering).recall(replica, Memory(facts["memory"], tensors))
     torch.set_rng_state(state.tensors["random"])
     if train_state.device.type == "cuda" and "random of the GPU" in state.tensors:
         torch.cuda.set_rng_state(state.tensors["random of the GPU"], train_state.device)
