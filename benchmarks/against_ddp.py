@@ -27,7 +27,7 @@ from minga.comm.rendezvous import join_meeting
 from minga.comm.torch_dist import TorchTransport
 from minga.data.order import Order
 from minga.measure.recorder import Recorder
-from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
+from minga.model.sync_batch_norm import channels_of_batch_norms
 from minga.strategies import Strategy
 from minga.training.loop import train
 from minga.training.train_state import build_train_state

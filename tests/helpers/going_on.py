@@ -1,4 +1,4 @@
-"""Training in threads with checkpoints on disk, and going on from one of them."""
+"""Experiments that keep checkpoints on disk, or none."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import dataclasses
 from typing import Any
 
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
-from minga.testing.worlds import PatientManager, train_with_checkpoints
-
-__all__ = ["PatientManager", "experiment_of", "train_with_checkpoints", "without_checkpoints"]
 
 
 def experiment_of(strategy: Any, nodes: int, *, every_steps: int = 7, keep: int = 100, **training: Any) -> Experiment:

@@ -9,6 +9,7 @@ import pytest
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongLength
+from minga.strategies.parameter_server.recovery import share_texts
 from minga.training.given_up import GivenUp, Review
 
 BOTH = ["node-0", "node-1"]
@@ -31,7 +32,7 @@ def after(*accounts: Callable[[Transport], GivenUp | None], members: list[str] =
         review = Review()
         for account in accounts:
             if (made := account(comm)) is not None:
-                review.gave_up(made, BOTH, {})
+                review.gave_up(made, BOTH)
             review.look(comm, members)
 
     run_threads(2, body)
@@ -93,7 +94,7 @@ def test_a_message_of_another_length_ends_the_run_at_once_on_all_ranks() -> None
         if comm.rank == 0:
             lost = WrongLength("rank 0: rank 1 sent 20 bytes where 40 were expected", rank=1)
         account = GivenUp.of(lost, rank=comm.rank, step=3, fruitless=False, short=False, ended=False, accused=False)
-        review.gave_up(account, BOTH, {})
+        review.gave_up(account, BOTH)
         with pytest.raises(StrategyError) as caught:
             review.look(comm, BOTH)
         return str(caught.value)
@@ -106,10 +107,7 @@ def test_a_message_of_another_length_ends_the_run_at_once_on_all_ranks() -> None
 def test_a_malformed_account_is_the_other_rank_s_fault() -> None:
     def body(comm: Transport) -> None:
         if comm.rank == 1:
-            import torch
-
-            table = [torch.full((4096,), 255, dtype=torch.uint8) for _ in range(2)]
-            comm.all_gather(table)
+            share_texts(comm, '{"rank": -7}')
             return
         with pytest.raises(PeerWrong, match="rank 1 sent a malformed account") as caught:
             Review().look(comm, BOTH)

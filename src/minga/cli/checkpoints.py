@@ -38,8 +38,7 @@ def checkpoints(
 
 
 def _listed(run: Path) -> list[dict[str, Any]]:
-    from minga.training.checkpoints.files import list_checkpoints, summary_of
-    from minga.training.checkpoints.retention import best_of
+    from minga.training.checkpoints.files import best_of, list_checkpoints, summary_of
 
     found = list_checkpoints(run)
     problems = {checkpoint.name: checkpoint.problem() for checkpoint in found}

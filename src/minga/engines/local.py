@@ -28,8 +28,7 @@ from minga.runs.directory import alone_in, log_file, make_run_directory, server_
 from minga.runs.experiment import Experiment, load
 from minga.runs.network import Network
 from minga.training.checkpoints.files import Manifest
-from minga.training.checkpoints.history import rewind_events
-from minga.training.checkpoints.resume import find_last_good, next_session, set_later_aside
+from minga.training.checkpoints.resume import find_last_good, next_session, rewind_events, set_later_aside
 from minga.workloads import WORKLOADS
 
 __all__ = ["check", "go_on", "run"]

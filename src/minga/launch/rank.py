@@ -36,7 +36,7 @@ from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
-from minga.training.checkpoints.resume import Resumption, last_optimizer_state
+from minga.training.checkpoints.resume import last_optimizer_state
 from minga.training.elastic import common_facts, train_elastic
 from minga.training.loop import train
 from minga.training.run_log import traced
@@ -127,13 +127,12 @@ class _Rank:
                 self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
             if experiment.checkpoints.enabled:
-                checkpoint = Checkpoint(order.run / "checkpoints" / order.resume) if order.resume else None
                 self._checkpoints = CheckpointManager(
                     order.run,
                     experiment.checkpoints,
                     self._train_state,
                     self._recorder,
-                    resumption=Resumption(checkpoint) if checkpoint is not None else None,
+                    resume_from=Checkpoint.of(order.run, order.resume) if order.resume else None,
                     session=order.session,
                     stopping=lambda: self._stop_request.asked and not order.joins,
                     one_part=order.roster is not None and order.roster.listening,
@@ -241,8 +240,7 @@ class _Rank:
         assert self._train_state is not None
         self.stopped = True
         step = self._train_state.replica.step
-        name = self._checkpoints.last_written if isinstance(self._checkpoints, CheckpointManager) else None
-        now = self._recorder.now()
+        name, now = self._checkpoints.last_written, self._recorder.now()
         self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 
     def _fail(self, error: BaseException) -> None:

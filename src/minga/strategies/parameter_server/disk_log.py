@@ -23,7 +23,7 @@ from typing import Any
 
 from minga.base.lazy import Tensor, torch
 from minga.errors import MingaError, ProtocolError
-from minga.model.optimizer_pieces import pieces_from, pieces_to
+from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.net.strict import parse
 from minga.strategies.parameter_server.files import ShardFiles
 from minga.strategies.parameter_server.shard import Key, Push, Shard, Update

@@ -19,18 +19,19 @@ from torch import Tensor
 
 from minga.base.spec import describe
 from minga.comm.transport import Transport
+from minga.data.fingerprint import known_fingerprint
 from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
 from minga.model.keras_parts import is_seed
 from minga.model.memory import Memory, remember
-from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.model.replica import Replica
+from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import Checkpointed, Remembering, capability, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
 from minga.training.train_state import TrainState
 
-__all__ = ["FORMAT", "Snapshot", "layout_hash", "put_back", "take"]
+__all__ = ["FORMAT", "Snapshot", "layout_hash", "longest_blob", "put_back", "take"]
 
 FORMAT = 1
 _MEMORY, _BUFFER = "memory:", "buffer:"
@@ -52,10 +53,6 @@ class Snapshot:
     def ranks(self) -> int:
         return int(self.facts["ranks"])
 
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors.values())
-
     def to_bytes(self) -> bytes:
         """One safetensors blob, with a SHA-256 of all that is in it."""
         text = json.dumps(self.facts)
@@ -65,7 +62,7 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, blob: bytes, train_state: TrainState) -> Self:
         """What `to_bytes` made, if it fits this train_state's model; otherwise `ProtocolError`."""
-        limit = _largest(train_state.replica)
+        limit = longest_blob(train_state.replica)
         if len(blob) > limit:
             raise ProtocolError(f"a state of {len(blob):,} bytes is too large for this model (at most {limit:,})")
         tensors, metadata = parse(blob)
@@ -126,7 +123,7 @@ def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared
         "replicas_differ": strategy.traits.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": train_state.order.position(),
-        "data": train_state.known_data,
+        "data": known_fingerprint(train_state.workload.train),
         "learning_rates": replica.learning_rates,
         "base_learning_rates": list(train_state.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
@@ -200,7 +197,7 @@ def _check(state: Snapshot, train_state: TrainState) -> None:
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
     train_state.order.copy().go_to(facts["order"])
     # A set that was prepared again may have as many samples, with some to train on that were to test on before.
-    before, here = facts.get("data"), train_state.known_data
+    before, here = facts.get("data"), known_fingerprint(train_state.workload.train)
     if before is not None and here is not None and before != here:
         raise ProtocolError(
             f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
@@ -226,7 +223,7 @@ def _untrained(replica: Replica) -> dict[str, Tensor]:
     return {**frozen, **dict(replica.model.named_buffers())}
 
 
-def _largest(replica: Replica) -> int:
+def longest_blob(replica: Replica) -> int:
     """Parameters, some numbers of the optimizer and the strategy for each of them, buffers, and a little more."""
     buffers = sum(tensor.nbytes for tensor in _untrained(replica).values())
     return 64 * replica.parameters.nbytes + 2 * buffers + (64 << 20)
