@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from test_snapshot import STRATEGY, trained
 from torch import nn
 
+from helpers.trained_states import STRATEGY, trained
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.strategies import LocalSGD
 from minga.testing.problems import adam, blobs
