@@ -54,6 +54,12 @@ def cold_start() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def helpers_in_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test starts find `helpers` too, which its file imports and which may be their workload's."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Ranks are threads or processes here; torch's own threads would only get in their way."""

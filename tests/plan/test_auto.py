@@ -168,6 +168,7 @@ class _Alone:
     size = 2
 
 
+@pytest.mark.usefixtures("helpers_in_programs")
 def test_processes_in_a_real_run(tmp_path: Path) -> None:
     experiment = dataclasses.replace(
         experiment_of(40), runs=str(tmp_path), cluster=Cluster(nodes=2, transport="tcp"), workload=WORKLOAD

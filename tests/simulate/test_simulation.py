@@ -141,6 +141,7 @@ def digests_of(summary: Summary) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("helpers_in_programs")
 def test_however_many_threads_there_are_a_simulated_rank_has_those_of_a_real_one(tmp_path: Path) -> None:
     workload = f"{__file__}:of_pictures"
     experiment = dataclasses.replace(
@@ -153,6 +154,7 @@ def test_however_many_threads_there_are_a_simulated_rank_has_those_of_a_real_one
     assert digests_of(simulated) == digests_of(real) != []
 
 
+@pytest.mark.usefixtures("helpers_in_programs")
 @pytest.mark.parametrize(("strategy", "nodes"), [("native", 2), ("ps:mode=sync,servers=2", 3)])
 def test_processes_and_simulation_agree_on_parameters_and_bytes(
     strategy: str, nodes: int, profile: Profile, tmp_path: Path
