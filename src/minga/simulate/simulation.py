@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from minga.base.spec import describe
-from minga.codecs.runtime import carried_out_by
+from minga.codecs.base import carried_out_by
 from minga.comm.simulated import Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, UnsupportedError

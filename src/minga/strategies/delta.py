@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from minga.base.lazy import Tensor, torch
 from minga.codecs.base import Codec
-from minga.codecs.int8 import Int8
+from minga.codecs.integers import Int8
 from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport, average_in_place
 from minga.comm.collectives import Averaging, Collective
