@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from minga.errors import PeerTimeout, Refused, RunStopped
 from minga.membership.contact import Contact
@@ -41,6 +41,7 @@ from minga.membership.messages import (
 from minga.membership.protocol import CoordinatorAddress
 from minga.net.generation import Generation, MemberInfo, Position
 from minga.net.greeting import check_token
+from minga.net.strict import parse
 
 __all__ = ["Change", "Member"]
 
@@ -68,7 +69,7 @@ class Member:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`facts`: what it has in common with all others."""
-        MemberInfo.from_dict(info.to_dict())  # the coordinator would refuse it too, but later
+        parse(MemberInfo, asdict(info), "member")  # the coordinator would refuse it too, but later
         self.info = info
         self._facts = {name: str(value) for name, value in (facts or {}).items()}
         self._clock = clock
