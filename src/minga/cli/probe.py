@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,11 +59,11 @@ def probe(
         )
         summary = execute(experiment, quiet=True, listening=listening)
         ended = events_of(Path(summary.run), Finished)
-    links = Links.from_dict(next(event.notes["links"] for event in ended if "links" in event.notes))
+    links = Links.from_value(next(event.notes["links"] for event in ended if "links" in event.notes))
     if out is not None:
         out.write_text(to_toml(links), encoding="utf-8")
     if as_json:
-        print(json.dumps(links.to_dict()))
+        print(json.dumps(asdict(links)))
         return
     _show(links, out)
 
