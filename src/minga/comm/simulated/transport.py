@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from minga.comm.collectives.ring import ring
-from minga.comm.simulated.engine import Engine, RankTask, VirtualPending
+from minga.comm.simulated.engine import Engine, VirtualPending
 from minga.comm.simulated.world import Message, SimulatedWorld
 from minga.comm.transport import Done, Group, Pending, Sent, Transport
 
@@ -20,10 +21,10 @@ _MAIN, _BESIDE, _NATIVE, _GATHERING = 0, 1, 2, 3
 class SimulatedTransport(Transport):
     """One rank of a `SimulatedWorld`; its clock is that of the task that asks."""
 
-    def __init__(self, world: SimulatedWorld, rank: int, hosts: Sequence[str] | None = None) -> None:
+    def __init__(self, world: SimulatedWorld, rank: int) -> None:
         self.rank = rank
         self.size = world.size
-        self.hosts = list(hosts) if hosts is not None else _names_of_hosts(world)
+        self.hosts = world.host_names
         self.world = world
         self._channel = _MAIN
         self._asked = False
@@ -34,7 +35,7 @@ class SimulatedTransport(Transport):
         if tensor.numel() == 0:
             return Done(self.rank)
         world, carrier = self.world, self.world.wires.carrier
-        message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, "send to")
+        message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, sends=True)
         message.eager = message.eager or self._asked
         clock = self._work_of(carrier.send_seconds + carrier.send_seconds_per_byte * tensor.nbytes)
         world.engine.at(clock, world.post_send, message)
@@ -44,22 +45,22 @@ class SimulatedTransport(Transport):
         if tensor.numel() == 0 and source is not None:
             return Done(source)
         world = self.world
-        message = Message(world, tensor.detach(), self.rank, source, self._channel, tag, "receive from")
-        world.engine.at(self._task.clock, world.post_receive, message)
+        message = Message(world, tensor.detach(), self.rank, source, self._channel, tag, sends=False)
+        world.engine.at(world.engine.task.clock, world.post_receive, message)
         return message
 
     def now(self) -> float:
         return self.world.now()
 
     def sleep(self, seconds: float) -> None:
-        self._task.clock += seconds
+        self.world.engine.task.clock += seconds
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
         return self._queues[_BESIDE].add(lambda: function(self._on(_BESIDE)))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         """As gloo and NCCL do it: a ring."""
-        members = list(range(self.size)) if ranks is None else list(ranks)
+        members = self.members(ranks)
         if len(members) == 1 or tensor.numel() == 0:
             return Done(self.rank)
         return self._queues[_NATIVE].add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
@@ -74,18 +75,11 @@ class SimulatedTransport(Transport):
         """A long ring of vectors without values is priced as a whole."""
         if name != "ring" or not vector.is_meta:
             return None
-        members = tuple(range(self.size)) if ranks is None else tuple(ranks)
-        return self.world.rings.carry_out(self._channel, members, self.rank, vector)
-
-    @property
-    def _task(self) -> RankTask:
-        task = self.world.engine.current
-        assert task is not None, "a simulated transport is for code that runs in its world"
-        return task
+        return self.world.rings.carry_out(self._channel, tuple(self.members(ranks)), self.rank, vector)
 
     def _work_of(self, seconds: float) -> float:
         """The caller has worked for so long; what its clock says then."""
-        task = self._task
+        task = self.world.engine.task
         task.clock += seconds
         host = self.world.ranks[self.rank].host
         host.worked += seconds
@@ -95,8 +89,7 @@ class SimulatedTransport(Transport):
 
     def _on(self, channel: int) -> SimulatedTransport:
         """The same rank with messages of its own."""
-        other = object.__new__(SimulatedTransport)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other._channel = 4 * self._channel + channel  # what a background job starts has a channel of its own too
         return other
 
@@ -113,10 +106,9 @@ class _Jobs:
 
     def add(self, function: Callable[[], None]) -> Pending:
         engine = self._world.engine
-        assert engine.current is not None
         job = _Job(engine, function, self._owner.number)
         self._waiting.append(job)
-        engine.at(engine.current.clock, self._begin)
+        engine.at(engine.task.clock, self._begin)
         return job
 
     def _begin(self) -> None:
@@ -128,8 +120,7 @@ class _Jobs:
 
         def body() -> None:
             job.run()
-            assert engine.current is not None
-            engine.at(engine.current.clock, self._end, job)
+            engine.at(engine.task.clock, self._end, job)
 
         engine.spawn(body, name=self._name, owner=self._owner, clock=engine.now, beside=True)
 
@@ -160,9 +151,3 @@ class _Job(VirtualPending):
         if self._error is not None:
             raise self._error
         return self._rank
-
-
-def _names_of_hosts(world: SimulatedWorld) -> list[str]:
-    """As in the laboratory: where there are sites, ranks of one site are neighbours, as if they shared a host."""
-    numbers = [each.host.number for each in world.ranks]
-    return [f"site{world.wires.sites[number] + 1}" if world.wires.sites else f"h{number + 1}" for number in numbers]
