@@ -25,7 +25,7 @@ import tomli_w
 
 from minga.base.config import Config, FieldError
 from minga.base.units import Seconds
-from minga.comm.transports import TRANSPORTS
+from minga.comm import TRANSPORTS
 from minga.errors import ConfigError, unknown
 from minga.runs.network import Network
 from minga.base.spec import Named, describe
