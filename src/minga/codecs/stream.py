@@ -62,10 +62,11 @@ class Stream:
 
     def shared_generator(self) -> torch.Generator:
         """Random numbers for the vector under way, the same on all ranks."""
-        return torch.Generator().manual_seed((self.seed * 1_000_003 + self.count) & ((1 << 62) - 1))
+        return self._generator(self.seed)
 
     def own_generator(self) -> torch.Generator:
         """Random numbers for the vector under way, different on each rank."""
-        return torch.Generator().manual_seed(
-            ((self.seed * 7919 + self.rank + 1) * 1_000_003 + self.count) & ((1 << 62) - 1)
-        )
+        return self._generator(self.seed * 7919 + self.rank + 1)
+
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator().manual_seed((seed * 1_000_003 + self.count) & ((1 << 62) - 1))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from minga.comm.transport import Pending, Transport
 from minga.errors import PeerLost, PeerTimeout
@@ -21,11 +23,19 @@ class RealTimeTransport(Transport):
         self.rank = rank
         self.size = size
         self.hosts = list(hosts) if hosts is not None else ["localhost"] * size
+        self._offset = 0
+        """Added to all tags."""
         self._background = BackgroundThread(rank, timeout_seconds * 2)
 
     @abstractmethod
     def beside(self) -> Transport:
         """The same rank with messages of its own, which never meet the caller's: what a job gets."""
+
+    def _above(self, offset: int) -> Self:
+        """The same connections for messages whose tags lie above those of others."""
+        other = copy.copy(self)
+        other._offset += offset
+        return other
 
     def now(self) -> float:
         return time.perf_counter()

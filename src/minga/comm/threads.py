@@ -8,17 +8,16 @@ would hang over gloo hangs here too, until the deadline), and a rank that fails 
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from minga.comm.background import RealTimeTransport
+from minga.comm.collectives.direct import direct
 from minga.comm.transport import Done, Pending, Transport
 from minga.errors import PeerLost, PeerTimeout
 
@@ -133,12 +132,9 @@ class ThreadTransport(RealTimeTransport):
     def __init__(self, world: ThreadWorld, rank: int) -> None:
         super().__init__(rank, world.size, world.hosts, world.timeout_seconds)
         self.world = world
-        self._offset = 0
 
     def beside(self) -> ThreadTransport:
-        other = copy.copy(self)
-        other._offset += _BACKGROUND
-        return other
+        return self._above(_BACKGROUND)
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         place = (to, tag + self._offset)
@@ -149,19 +145,7 @@ class ThreadTransport(RealTimeTransport):
         return self.world.post(_Message(self.world, self.rank, source, tensor.detach(), place, sends=False))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
-        """Gather at the first rank, add in rank order, send back: slow, simple, the same bits everywhere."""
-        members = self.members(ranks)
-        root, others = members[0], members[1:]
-        if self.rank == root:
-            incoming = torch.empty_like(tensor)
-            for other in others:
-                self.receive(incoming, other, _ALL_REDUCE)
-                tensor.add_(incoming)
-            for other in others:
-                self.send(tensor, other, _ALL_REDUCE)
-        else:
-            self.send(tensor, root, _ALL_REDUCE)
-            self.receive(tensor, root, _ALL_REDUCE)
+        direct(self._above(_ALL_REDUCE).group(self.members(ranks)), tensor)
         return Done(self.rank)
 
 

@@ -9,10 +9,9 @@ a GPU go through NCCL, those in memory (headers, counts) through gloo. Messages 
 
 from __future__ import annotations
 
-import copy
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -56,7 +55,6 @@ class TorchTransport(RealTimeTransport):
         self._groups: dict[tuple[str, tuple[int, ...], str], Any] = {}
         self._everybody = tuple(range(size))
         self._channel = "main"
-        self._offset = 0
         self._listener = DataListener(address)
         self._gathering: TcpTransport | None = None
         try:
@@ -70,9 +68,8 @@ class TorchTransport(RealTimeTransport):
             raise
 
     def beside(self) -> TorchTransport:
-        other = copy.copy(self)
+        other = self._above(_BACKGROUND)
         other._channel = "background"
-        other._offset += _BACKGROUND
         other._gathering = None if self._gathering is None else self._gathering.beside()
         return other
 
@@ -80,7 +77,7 @@ class TorchTransport(RealTimeTransport):
         if tensor.numel() == 0:
             return Done(self.rank)
         work = self._group_for(tensor).send([tensor.detach()], to, tag + self._offset)
-        return self._message(work, to, f"send to rank {to}")
+        return _Work(work, self, self._everybody, lambda: f"send to rank {to}", to)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
         group = self._group_for(tensor)
@@ -88,11 +85,11 @@ class TorchTransport(RealTimeTransport):
             if tensor.is_cuda:
                 raise UnsupportedError("NCCL can't receive from any rank; keep headers in CPU memory")
             work = group.recv_anysource([tensor.detach()], tag + self._offset)
-            return self._message(work, None, "receive from any rank")
+            return _Work(work, self, self._everybody, lambda: "receive from any rank", None)
         if tensor.numel() == 0:
             return Done(source)
         work = group.recv([tensor.detach()], source, tag + self._offset)
-        return self._message(work, source, f"receive from rank {source}")
+        return _Work(work, self, self._everybody, lambda: f"receive from rank {source}", source)
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         members = tuple(self.members(ranks))
@@ -117,11 +114,10 @@ class TorchTransport(RealTimeTransport):
             group.shutdown()
         self._groups.clear()
 
-    def _message(self, work: Any, peer: int | None, what: str) -> Pending:
-        return _Work(work, self, self._everybody, f"rank {self.rank} could not {what}", peer)
-
     def _collective(self, work: Any, members: Sequence[int]) -> Pending:
-        what = f"rank {self.rank} could not finish an all-reduce with ranks {list(members)}"
+        def what() -> str:
+            return f"finish an all-reduce with ranks {list(members)}"
+
         return _Work(work, self, members, what, self.rank, synchronize=torch.cuda.is_available())
 
     def _group_for(self, tensor: Tensor) -> Any:
@@ -204,8 +200,8 @@ class _Work(Pending):
     comm: TorchTransport
     members: Sequence[int]
     """Who takes part, or may."""
-    what: str
-    """What failed if it fails."""
+    what: Callable[[], str]
+    """In words, for when it fails."""
     source: int | None
     """What `wait` returns; None: who has sent it."""
     synchronize: bool = False
@@ -218,7 +214,8 @@ class _Work(Pending):
             if self.synchronize:
                 torch.cuda.current_stream().synchronize()
         except RuntimeError as error:
-            raise self.comm.failure(error, seconds, self.what, self.members) from error
+            what = f"rank {self.comm.rank} could not {self.what()}"
+            raise self.comm.failure(error, seconds, what, self.members) from error
         return int(self.work._source_rank()) if self.source is None else self.source
 
     def cancel(self) -> None:

@@ -62,7 +62,6 @@ class TcpTransport(RealTimeTransport):
         self._io = IOThread(generation, rank, listener.tls, timeout_seconds)
         self._endpoints = [Endpoint(number, rank, size, self._io, timeout_seconds) for number in (_CALLER, _BESIDE)]
         self._endpoint = self._endpoints[_CALLER]
-        self._offset = 0
         self._expected = False
         listener.expect(generation.number, rank, bytes.fromhex(generation.secret), self._accept)
         if connect_at_once:
@@ -71,12 +70,6 @@ class TcpTransport(RealTimeTransport):
     def beside(self) -> TcpTransport:
         other = copy.copy(self)
         other._endpoint = self._endpoints[_BESIDE]
-        return other
-
-    def _above(self, offset: int, *, expected: bool = False) -> TcpTransport:
-        """The same connections for messages whose tags lie above `offset`."""
-        other = copy.copy(self)
-        other._offset, other._expected = self._offset + offset, expected
         return other
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
@@ -94,7 +87,9 @@ class TcpTransport(RealTimeTransport):
         return Done(self.rank)
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
-        Transport.all_gather(self._above(_ALL_GATHER, expected=True), buffers, ranks)
+        gathering = self._above(_ALL_GATHER)
+        gathering._expected = True
+        Transport.all_gather(gathering, buffers, ranks)
 
     def awaited(self, seconds: float) -> list[int]:
         """The ranks that this one has waited for so long, without a byte from them."""
