@@ -148,12 +148,11 @@ class Engine:
 
     def spawn(
         self, function: Callable[[], None], *, name: str, owner: Any = None, clock: float = 0.0, beside: bool = False
-    ) -> RankTask:
+    ) -> None:
         """A task that begins at this time."""
         task = RankTask(self, function, name, owner, clock, beside)
         self.tasks[task] = None
         self.at(max(clock, self.now), task.resume)
-        return task
 
     def look_at_owner(self, owner: Any) -> None:
         """A task of this one goes on."""
@@ -161,30 +160,27 @@ class Engine:
             self._when_owner_changes(self._owner, owner)
             self._owner = owner
 
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Go from event to event until there are none, or `until()`; `Deadlock` if tasks still wait then.
+    def run(self) -> None:
+        """Go from event to event until there are none; `Deadlock` if tasks still wait then.
 
         What a task raises ends everything, and is raised here.
         """
         assert self.hub is getcurrent(), "an engine runs where it was made"
         gradients_wanted = torch.is_grad_enabled()
         try:
-            self._run(until)
+            self._run()
         finally:
             torch._C._set_grad_enabled(gradients_wanted)
             self.close()
 
-    def _run(self, until: Callable[[], bool]) -> None:
+    def _run(self) -> None:
         events, pop = self._events, heapq.heappop
         while events:
             time, _, function, arguments = pop(events)
             self.now = time
             function(*arguments)
-            if until():
-                return
-        waiting = [task for task in self.tasks if task.waiting_for is not None]
-        if waiting:
-            lines = [f"{task.name} waits {task.waiting_for()}" for task in waiting if task.waiting_for is not None]
+        lines = [f"{task.name} waits {task.waiting_for()}" for task in self.tasks if task.waiting_for is not None]
+        if lines:
             more = f"; and {len(lines) - 16} more" if len(lines) > 16 else ""
             raise Deadlock(f"nobody can go on at {self.now:g} s: {'; '.join(lines[:16])}{more}")
 

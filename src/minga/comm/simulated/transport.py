@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from minga.comm.collectives.ring import ring
 from minga.comm.simulated.engine import Engine, VirtualPending
-from minga.comm.simulated.world import Message, SimulatedWorld
+from minga.comm.simulated.world import Message, Rank, SimulatedWorld
 from minga.comm.transport import Done, Group, Pending, Sent, Transport
 
 __all__ = ["SimulatedTransport"]
@@ -29,7 +30,9 @@ class SimulatedTransport(Transport):
         self._channel = _MAIN
         self._asked = False
         """Whether all that is sent is received soon, so that nobody has to say that it is ready."""
-        self._queues = {_BESIDE: _Jobs(self, _BESIDE), _NATIVE: _Jobs(self, _NATIVE)}
+        owner = world.ranks[rank]
+        self._jobs = _Jobs(world, owner, f"rank {rank}, beside")
+        self._all_reduces = _Jobs(world, owner, f"rank {rank}, all-reduce")
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel() == 0:
@@ -56,14 +59,14 @@ class SimulatedTransport(Transport):
         self.world.engine.task.clock += seconds
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
-        return self._queues[_BESIDE].add(lambda: function(self._on(_BESIDE)))
+        return self._jobs.add(lambda: function(self._on(_BESIDE)))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         """As gloo and NCCL do it: a ring."""
         members = self.members(ranks)
         if len(members) == 1 or tensor.numel() == 0:
             return Done(self.rank)
-        return self._queues[_NATIVE].add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
+        return self._all_reduces.add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         # As over TCP: everybody is in the same call.
@@ -94,60 +97,56 @@ class SimulatedTransport(Transport):
         return other
 
 
+@dataclass(eq=False)
 class _Jobs:
     """What a rank runs beside its training, one after the other."""
 
-    def __init__(self, transport: SimulatedTransport, channel: int) -> None:
-        self._world = transport.world
-        self._name = f"rank {transport.rank}, {'beside' if channel == _BESIDE else 'all-reduce'}"
-        self._owner = transport.world.ranks[transport.rank]
-        self._waiting: deque[_Job] = deque()
-        self._busy = False
+    world: SimulatedWorld
+    owner: Rank
+    name: str
+    waiting: deque[tuple[_Job, Callable[[], None]]] = field(default_factory=deque)
+    busy: bool = False
 
     def add(self, function: Callable[[], None]) -> Pending:
-        engine = self._world.engine
-        job = _Job(engine, function, self._owner.number)
-        self._waiting.append(job)
+        engine = self.world.engine
+        job = _Job(engine, self.owner.number)
+        self.waiting.append((job, function))
         engine.at(engine.task.clock, self._begin)
         return job
 
     def _begin(self) -> None:
-        if self._busy or not self._waiting:
+        if self.busy or not self.waiting:
             return
-        self._busy = True
-        job = self._waiting.popleft()
-        engine = self._world.engine
+        self.busy = True
+        job, function = self.waiting.popleft()
+        engine = self.world.engine
 
         def body() -> None:
-            job.run()
+            try:
+                function()
+            except Exception as error:  # whoever waits for the job gets it
+                job.error = error
             engine.at(engine.task.clock, self._end, job)
 
-        engine.spawn(body, name=self._name, owner=self._owner, clock=engine.now, beside=True)
+        engine.spawn(body, name=self.name, owner=self.owner, clock=engine.now, beside=True)
 
     def _end(self, job: _Job) -> None:
-        self._busy = False
-        if self._waiting:
-            self._world.engine.at(self._world.engine.now, self._begin)
+        self.busy = False
+        if self.waiting:
+            self.world.engine.at(self.world.engine.now, self._begin)
         job.complete()
 
 
 class _Job(VirtualPending):
     """Something that runs beside a rank's training."""
 
-    def __init__(self, engine: Engine, function: Callable[[], None], rank: int) -> None:
+    def __init__(self, engine: Engine, rank: int) -> None:
         super().__init__(engine)
-        self._function = function
         self._rank = rank
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._function()
-        except Exception as error:  # whoever waits for the job gets it
-            self._error = error
+        self.error: Exception | None = None
 
     def wait(self, patience: float = 1.0) -> int:
         self.wait_in_words(lambda: "for its own background job")
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._rank

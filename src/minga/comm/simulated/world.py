@@ -35,7 +35,7 @@ class Host:
     """A machine: how fast it computes, and what its core did besides training."""
 
     number: int
-    cores: float
+    cores: float = 1.0
     speed: float = 1.0
     charged: float = 0.0
     """Seconds of work beside the training: messages, background jobs."""
@@ -56,14 +56,12 @@ class Rank:
 class SimulatedWorld:
     """The ranks, their hosts and what is on its way between them."""
 
-    def __init__(
-        self, wires: Wires, host_of: Sequence[int], *, cores: float = 1.0, own_random_numbers: bool = True
-    ) -> None:
+    def __init__(self, wires: Wires, host_of: Sequence[int], *, own_random_numbers: bool = True) -> None:
         """`host_of`: the host of each rank; `own_random_numbers`: whether each rank has torch's for itself."""
         self.engine = Engine(when_owner_changes=_change_random_numbers if own_random_numbers else None)
         self.wires = wires
         self.flows = Flows(self.engine, wires)
-        self.hosts = [Host(number, cores) for number in range(wires.hosts)]
+        self.hosts = [Host(number) for number in range(wires.hosts)]
         self.ranks = [Rank(number, self.hosts[host]) for number, host in enumerate(host_of)]
         # As in the laboratory: where there are sites, ranks of one site are neighbours, as if they shared a host.
         self.host_names = [f"site{wires.sites[host] + 1}" if wires.sites else f"h{host + 1}" for host in host_of]
@@ -89,7 +87,7 @@ class SimulatedWorld:
         task = self.engine.current
         return task.clock if task is not None else self.engine.now
 
-    def run(self, program: Callable[[int], Result], *, until: Callable[[], bool] = lambda: False) -> list[Result]:
+    def run(self, program: Callable[[int], Result]) -> list[Result]:
         """`program(rank)` on every rank; the results of those that were not lost, or the error that came first."""
         results: dict[int, Result] = {}
         errors: list[Exception] = []
@@ -104,9 +102,9 @@ class SimulatedWorld:
 
         with torch.random.fork_rng(devices=[]):
             for rank in self.ranks:
-                self.engine.spawn(lambda number=rank.number: body(number), name=f"rank {rank.number}", owner=rank)  # type: ignore[misc]
+                self.engine.spawn(partial(body, rank.number), name=f"rank {rank.number}", owner=rank)
             try:
-                self.engine.run(until)
+                self.engine.run()
             except Deadlock:
                 if not errors:
                     raise

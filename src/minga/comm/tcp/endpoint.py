@@ -48,7 +48,6 @@ class Endpoint:
         """Why the first rank is gone that did not say goodbye."""
         self.over: str | None = None
         """Why nothing goes on here any more: it was given up, or closed."""
-        self._closed = False
         self._unattended = 0
         """How many operations must go on also while nobody waits."""
         self._waiting = 0
@@ -133,7 +132,7 @@ class Endpoint:
             self._lock.acquire()
             self._driven = False
         self._serve(events)
-        if self._waiting > 1 or self._closed:
+        if self._waiting > 1 or self.over is not None:
             self._changed.notify_all()
 
     def _late(self, operation: Operation, seconds: float) -> PeerTimeout:
@@ -198,7 +197,6 @@ class Endpoint:
                 while any(each.socket and not each.idle for each in connections) and time.monotonic() < deadline:
                     self._serve(self._poller.poll(0.02))
             self.over = self.over or f"rank {self.rank} has closed its transport"
-            self._closed = True
             self._choose_watching()
             while self._driven and time.monotonic() < deadline:
                 self._waker.wake()
