@@ -18,6 +18,7 @@ check: environment  ## style, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	cd benchmarks && ../$(BIN)/mypy --config-file mypy.ini
 
 bench: environment  ## the committed benchmarks; results go to benchmarks/results/ (about half an hour)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[bench]'

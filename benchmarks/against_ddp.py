@@ -12,13 +12,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import harness
 import problems
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
 
 from minga import Experiment, Training
 from minga.base.spec import parse
@@ -26,7 +27,7 @@ from minga.comm.rendezvous import join_meeting
 from minga.comm.torch_dist import TorchTransport
 from minga.data.order import Order
 from minga.measure.recorder import Recorder
-from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
+from minga.model.sync_batch_norm import channels_of_batch_norms
 from minga.strategies import Strategy
 from minga.training.loop import train
 from minga.training.train_state import build_train_state
@@ -55,7 +56,9 @@ def rank_main(arguments: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]
     return results
 
 
-def minga_loop(name: str, strategy: str, comm: TorchTransport, batch_norm: str = "each_node") -> float:
+def minga_loop(
+    name: str, strategy: str, comm: TorchTransport, batch_norm: Literal["all_nodes", "each_node"] = "each_node"
+) -> float:
     experiment = Experiment(
         workload=name,
         strategy=parse(Strategy, strategy),
@@ -74,6 +77,7 @@ def ddp(name: str, rank: int) -> float:
     torch.manual_seed(0)
     model = DistributedDataParallel(workload.model(), gradient_as_bucket_view=True)
     optimizer = problems.make_optimizer(model.parameters())
+    assert isinstance(workload.train, TensorDataset)
     pictures, classes = workload.train.tensors
     order = Order(len(pictures), seed=0)
     dist.barrier()

@@ -35,7 +35,7 @@ def main() -> None:
         for seed, workers, name in track(cells, console=Console(stderr=True)):
             experiment = Experiment(
                 workload="digits",
-                strategy=STRATEGIES[name],
+                strategy=STRATEGIES[name],  # type: ignore[arg-type]
                 cluster=Cluster(nodes=workers),
                 training=Training(seed=seed, evaluate_every=0, learning_rate=LEARNING_RATE),
                 runs=folder,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import harness
@@ -55,7 +56,7 @@ def training_step_seconds() -> float:
 class Contestant:
     """One codec with one vector, which changes a little each time, as gradients do."""
 
-    def __init__(self, spec: str, shapes: list[tuple[int, ...]], vectors: list[torch.Tensor]) -> None:
+    def __init__(self, spec: str, shapes: Sequence[tuple[int, ...]], vectors: list[torch.Tensor]) -> None:
         self.codec = parse(Codec, spec)  # type: ignore[type-abstract]
         self.vectors = vectors
         self.stream = Stream.of(vectors[0], shapes)
@@ -83,7 +84,7 @@ class Contestant:
         return between - began, ended - between
 
 
-def measure(name: str, shapes: list[tuple[int, ...]], repetitions: int, step: float | None) -> list[dict[str, Any]]:
+def measure(name: str, shapes: Sequence[tuple[int, ...]], repetitions: int, step: float | None) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     length = sum(torch.Size(shape).numel() for shape in shapes)
     vectors = [torch.randn(length, generator=generator) for _ in range(2)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -22,6 +22,8 @@ from minga.errors import RunError
 from minga.measure.event_reader import event_files, read_events
 from minga.measure.events import Evaluated, Started
 from minga.runs.network import Network
+
+Turn = TypeVar("Turn")
 
 FOLDER = Path(__file__).parent
 SCRATCH = FOLDER.parent / "runs" / "benchmarks"
@@ -244,7 +246,8 @@ def _key(cell: Cell) -> str:
     return json.dumps(asdict(cell))
 
 
-def rotated(cells: list[Cell], turn: int) -> Iterator[Cell]:
+def rotated(cells: Sequence[Turn], turn: int) -> Iterator[Turn]:
     """In an order that is another one in each turn, so that nobody is always the first."""
     at = turn % len(cells)
-    yield from cells[at:] + cells[:at]
+    yield from cells[at:]
+    yield from cells[:at]

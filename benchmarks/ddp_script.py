@@ -82,7 +82,7 @@ class Training:
         torch.manual_seed(asked["seed"])
         # With several buckets the hook's collectives run in the order in which gloo's threads get to them, which is not
         # the same on all ranks: most starts then die. In one bucket (a given size also holds for the first) they chain.
-        buckets = {"bucket_cap_mb": 25} if asked["powersgd_rank"] else {}
+        buckets: dict[str, Any] = {"bucket_cap_mb": 25} if asked["powersgd_rank"] else {}
         self.model = DistributedDataParallel(self.workload.model(), gradient_as_bucket_view=True, **buckets)
         if asked["powersgd_rank"]:
             state = powerSGD_hook.PowerSGDState(
@@ -158,11 +158,12 @@ class Training:
         start, stop = samples * self.rank // self.size, samples * (self.rank + 1) // self.size
         model: nn.Module = self.model.module
         model.eval()
+        accuracy: Any = self.workload.metrics["accuracy"]  # a function of a batch, in these workloads
         right = torch.zeros((), dtype=torch.float64)
         with torch.no_grad():
             for batch in batches_in_order(self.workload.test, start, stop, 256, CPU):
                 outputs, targets = self.workload.predict(model, batch)
-                right += self.workload.metrics["accuracy"](outputs, targets).sum()
+                right += accuracy(outputs, targets).sum()
         model.train()
         dist.all_reduce(right)
         return float(right) / samples

@@ -31,9 +31,8 @@ from minga.comm.probing import Links
 from minga.measure.event_reader import event_files, events_of, read_events
 from minga.measure.events import Finished, Stepped
 from minga.plan.candidates import Candidate
-from minga.plan.cluster import CarrierCosts, PlannedCluster
+from minga.plan.cluster import CarrierCosts, PlannedCluster, cluster_of
 from minga.plan.pricing import price
-from minga.plan.probed import cluster_of
 from minga.runs.network import Network
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import measure_profile

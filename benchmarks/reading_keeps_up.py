@@ -28,8 +28,7 @@ from minga import PreparedDataset, Workload
 from minga.data.directory import data_directory
 from minga.data.formats import origin_of_known, origin_of_path
 from minga.data.formats.base import PictureShape
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.data.sources import known_dataset
 from minga.errors import DataError
 from minga.workloads import built_in

@@ -31,7 +31,7 @@ def trainee_of(workload: Workload, steps: int | None) -> tuple[Experiment, Train
 def read_only(workload: Workload, steps: int | None) -> dict[str, Any]:
     """Samples per second of reading in training's order, with nothing else to do."""
     _, train_state = trainee_of(workload, steps)
-    train_state.begin(0, 1, {})
+    train_state.begin(Single(), 0, 1)
     samples, began = 0, time.perf_counter()
     for _ in range(steps or 1 << 60):
         share = train_state.order.take(0, 1, train_state.batch)

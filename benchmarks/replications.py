@@ -124,8 +124,8 @@ def draw(rows: Sequence[dict[str, Any]], baseline: str, path: Path) -> None:
     places = range(len(rows))[::-1]
     for place, row, colour in zip(places, rows, COLOURS, strict=False):
         steps = [min((window + 0.5) * WINDOW, row["steps"]) for window in range(len(row["training loss"]))]
-        middle, least, most = zip(*row["training loss"], strict=True)
-        curves.fill_between(steps, least, most, color=colour, alpha=0.15, linewidth=0)
+        middle, lowest, highest = zip(*row["training loss"], strict=True)
+        curves.fill_between(steps, lowest, highest, color=colour, alpha=0.15, linewidth=0)
         curves.plot(steps, middle, color=colour, linewidth=1.8, label=row["variant"])
         accuracies = [100 * value for value in row["accuracy"]]
         reached.plot(accuracies, [place] * len(accuracies), "o", color=colour, alpha=0.45, markersize=5)

@@ -21,7 +21,6 @@ from torch import nn
 from minga.model.replica import Replica
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.shard import Push, Shard, Update
-from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period, UpdateLog
 
 SIZES = {"10 K": (100, 100), "420 K": (600, 700), "4.2 M": (2048, 2048)}
@@ -34,7 +33,7 @@ def make_shard(size: tuple[int, int]) -> Shard:
     torch.manual_seed(0)
     model = nn.Linear(*size, bias=False)
     replica = Replica(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
-    return ServerState.of(replica).make_shard(replica, slice(0, replica.layout.length))
+    return Shard(replica, slice(0, replica.layout.length))
 
 
 class Contestant:

@@ -14,6 +14,7 @@ from typing import Any
 import harness
 import problems
 import torch
+from torch.utils.data import TensorDataset
 
 from minga import Experiment, Training
 from minga.comm.threads import ThreadWorld
@@ -48,6 +49,7 @@ def hand_written_loop(name: str) -> float:
     torch.manual_seed(0)
     model = workload.model()
     optimizer = problems.make_optimizer(model.parameters())
+    assert isinstance(workload.train, TensorDataset)
     pictures, classes = workload.train.tensors
     generator = torch.Generator().manual_seed(0)
     began = time.perf_counter()

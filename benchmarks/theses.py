@@ -154,7 +154,8 @@ def spoken(summary: Summary, beams: Sequence[int]) -> list[Row]:
     """BLEU of the test split for each beam, also without `a`, which some publications leave out; some captions."""
     speaker = Speaker.of(Path(summary.run))
     names = speaker.content.names["test"][:SHOWN_CAPTIONS]
-    strict = Bleu(order=1, ignored=speaker.content.vocabulary.single_letters)
+    letters = [number for number, word in enumerate(speaker.content.vocabulary.words) if len(word) == 1]
+    strict = Bleu(order=1, ignored=frozenset(letters))
     rows: list[Row] = []
     for beam in beams:
         said, references = speaker.said_of("test", beam=beam)

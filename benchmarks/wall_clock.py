@@ -97,13 +97,13 @@ def rows_of(kept: dict[str, dict[str, Any]], options: argparse.Namespace) -> lis
             if not all(cells.values()):
                 continue
             row: dict[str, Any] = {"problem": problem, "link": link, "seeds": len(options.seeds)}
-            for name, found in cells.items():
-                row[f"{name}, s"] = statistics.median(each["wall"] for each in found)
-                row[f"{name}, training s"] = statistics.median(each["training"] for each in found)
-                row[f"{name}, accuracy"] = statistics.median(each["accuracy"] for each in found)
+            for name, runs in cells.items():
+                row[f"{name}, s"] = statistics.median(each["wall"] for each in runs)
+                row[f"{name}, training s"] = statistics.median(each["training"] for each in runs)
+                row[f"{name}, accuracy"] = statistics.median(each["accuracy"] for each in runs)
                 if name != "single":
-                    row[f"{name}, MB"] = statistics.median(each["megabytes"] for each in found)
-                    pairs = zip(cells["single"], found, strict=False)
+                    row[f"{name}, MB"] = statistics.median(each["megabytes"] for each in runs)
+                    pairs = zip(cells["single"], runs, strict=False)
                     row[f"{name}, speed-up"] = statistics.median(one["wall"] / mine["wall"] for one, mine in pairs)
             rows.append(row)
     return rows

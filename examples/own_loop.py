@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import minga  # 1
-from minga.data.digits import load_digits
+from minga.workloads.digits import load_digits
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=5)

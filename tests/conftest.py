@@ -22,7 +22,7 @@ from helpers.left_behind import Belongings
 from helpers.warm_start import cold, start_warm
 from minga.data import read_ahead
 from minga.errors import LabError
-from minga.lab.rights import check_rights
+from minga.lab.limits import check_rights
 
 # Jobs in the background, such as those of nohup, have it ignored, and programs that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from minga.codecs import Codec
     from minga.comm import Transport, all_reduce_mean, all_reduce_sum, broadcast
     from minga.data.prepared.dataset import PreparedDataset
-    from minga.engines.functions import Launched, launch
     from minga.engines.local import run
+    from minga.engines.scripts import Launched, launch
     from minga.metrics import Metric
     from minga.model.clipping import clipped
     from minga.model.layout import Bucket
     from minga.model.replica import Replica
     from minga.report.inline import show
-    from minga.report.notebook_view import live_view
+    from minga.report.live import live_view
     from minga.report.summary import Summary
     from minga.runs.experiment import Cluster, Experiment, Training
     from minga.runs.workload import FurtherTest, Workload
@@ -68,7 +68,7 @@ _HOMES = {
     "Codec": "minga.codecs",
     "Experiment": "minga.runs.experiment",
     "FurtherTest": "minga.runs.workload",
-    "Launched": "minga.engines.functions",
+    "Launched": "minga.engines.scripts",
     "Metric": "minga.metrics",
     "OwnLoop": "minga.training.own_loop",
     "PreparedDataset": "minga.data.prepared.dataset",
@@ -84,8 +84,8 @@ _HOMES = {
     "broadcast": "minga.comm",
     "clipped": "minga.model.clipping",
     "join": "minga.training.own_loop",
-    "launch": "minga.engines.functions",
-    "live_view": "minga.report.notebook_view",
+    "launch": "minga.engines.scripts",
+    "live_view": "minga.report.live",
     "load_study": "minga.study",
     "run": "minga.engines.local",
     "run_study": "minga.study",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 
-from minga.base.config import Config, FieldError, build, default_of, fields_of
+from minga.base.config import Config, FieldError, build, default_of, fields_of, limits
 from minga.errors import ConfigError, UsageError
 
 
@@ -41,7 +42,9 @@ class Car(Config):
     """What it carries,
     on each axle."""
 
-    doors: int | None = None
+    doors: Annotated[int, limits(1)] | None = None
+
+    speed: Annotated[float, limits(0, 300)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,24 @@ def test_a_wrong_choice_is_answered_with_the_choices() -> None:
 def test_check_sees_converted_values() -> None:
     with pytest.raises(FieldError, match=r"^cylinders: should be at least 1, not 0$"):
         Engine(cylinders="0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"doors": 0}, "doors: should be at least 1, not 0"),
+        ({"doors": "-1"}, "doors: should be at least 1, not -1"),
+        ({"speed": -0.5}, "speed: should be 0 to 300, not -0.5"),
+        ({"speed": 301}, "speed: should be 0 to 300, not 301"),
+        ({"speed": math.nan}, "speed: should be 0 to 300, not nan"),
+        ({"speed": math.inf}, "speed: should be 0 to 300, not inf"),
+    ],
+)
+def test_limits_of_a_number_stand_in_its_type(given: dict[str, object], message: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        Car(owner="Ana", **given)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+    assert (Car(owner="Ana", doors=1, speed=300).doors, Car(owner="Ana").doors) == (1, None)
 
 
 def test_replacing_a_field_checks_again() -> None:

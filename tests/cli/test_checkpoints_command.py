@@ -35,10 +35,10 @@ def run(tmp_path: Path) -> Path:
             "rank": 0,
             "ranks": 1,
             "order": {"epoch": 0, "offset": 0, "samples": 1},
+            "metric": None if value is None else "accuracy",
+            "value": value,
         }
-        state = Snapshot({"parameters": torch.zeros(100)}, facts)
-        metric = None if value is None else "accuracy"
-        write_part(directory, Part(f"step-{step:08d}", state, metric=metric, value=value))
+        write_part(directory, Part(f"step-{step:08d}", Snapshot({"parameters": torch.zeros(100)}, facts)))
     (directory / "checkpoints" / "step-00000030" / "rank-0.safetensors").write_bytes(b"cut")
     return directory
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
+from helpers.made_profiles import profile_of
 from minga.cli.simulate import parse_change, profile_for
 from minga.comm.simulated import ScheduledChange
 from minga.errors import ConfigError
@@ -21,7 +22,6 @@ from minga.report.follow import Follower
 from minga.runs.workload import load_workload
 from minga.simulate.profile import Profile, load_profile, save_profile
 from minga.simulate.profiling import USUAL_CODECS
-from minga.testing.profiles import profile_of
 
 Minga = Callable[..., Any]
 

@@ -12,8 +12,7 @@ from minga.data import checksums
 from minga.data.formats import origin_of_path
 from minga.data.prepared.manifest import PreparedManifest, verify_prepared
 from minga.data.preparing.folder import check_free
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.errors import DataError
 
 

@@ -23,8 +23,7 @@ from minga.data.formats.tables import TableChoice
 from minga.data.prepared.manifest import PreparedManifest, verify_prepared
 from minga.data.preparing import prepare as prepare_module
 from minga.data.preparing.folder import new_folder
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe, parse_size
+from minga.data.preparing.prepare import Recipe, parse_size, prepare
 from minga.data.preparing.statistics import MeanAndDeviation
 from minga.errors import DataError, RunError
 

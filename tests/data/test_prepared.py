@@ -24,8 +24,7 @@ from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import PreparedManifest
 from minga.data.prepared.shard_file import Field, ShardLayout
 from minga.data.preparing import prepare as prepare_module
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset
 
+from helpers.streams import streamed_blobs
 from minga.comm.threads import run_threads
 from minga.data.batches import length, part_of
 from minga.data.fingerprint import fingerprint
@@ -18,7 +19,7 @@ from minga.data.order import Order, Stretch, left_out
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.runs.experiment import Experiment, Training
-from minga.testing.problems import blobs, streamed_blobs
+from minga.testing.problems import blobs
 from minga.training.train_state import build_train_state
 
 

@@ -19,7 +19,7 @@ from drills.job import Hang, Job, Setting, Spoiled
 from drills.outcome import Outcome, measure
 from drills.torchrun import torchrun_after_a_kill
 from minga.errors import LabError, MingaError
-from minga.lab.rights import check_rights
+from minga.lab.limits import check_rights
 from minga.measure.events import Evaluated
 
 __all__ = ["Drill"]

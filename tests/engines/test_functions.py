@@ -15,11 +15,10 @@ import pytest
 import torch
 
 import minga
-from minga.engines.functions import call
+from minga.engines.scripts import call
 from minga.engines.sources import script_of
 from minga.errors import MingaError, RankFailed
-from minga.report.live import View
-from minga.report.notebook_view import NotebookView, in_notebook
+from minga.report.live import NotebookView, View, in_notebook
 
 CELLS = """
 import enum

@@ -240,7 +240,7 @@ def test_addresses_as_people_write_them() -> None:
 )
 def test_where_nobody_can_listen(where: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Listening.at(where)
+        Listening(where)
 
 
 def test_loopback_is_for_this_machine_only() -> None:
@@ -251,11 +251,11 @@ def test_loopback_is_for_this_machine_only() -> None:
 def test_a_port_that_somebody_has(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         with pytest.raises(PortBusy, match="choose another"):
-            Listening.at(f"127.0.0.1:{other.getsockname()[1]}")
+            Listening(f"127.0.0.1:{other.getsockname()[1]}")
 
 
 def test_experiments_that_can_not_be_shared() -> None:
-    listening = Listening.at("127.0.0.1", here=2)
+    listening = Listening("127.0.0.1", here=2)
     for experiment, words in (
         (Experiment(workload="digits"), "at least 2 nodes"),
         (Experiment(workload="digits", cluster=Cluster(nodes=3, cpu=(0.5,))), "lab"),
@@ -267,7 +267,7 @@ def test_experiments_that_can_not_be_shared() -> None:
         with pytest.raises(ConfigError, match=words):
             prepared(experiment, listening)
     with pytest.raises(ConfigError, match="more than the 3"):
-        prepared(Experiment(workload="digits", cluster=Cluster(nodes=3)), Listening.at("127.0.0.1", here=4))
+        prepared(Experiment(workload="digits", cluster=Cluster(nodes=3)), Listening("127.0.0.1", here=4))
 
 
 def test_tokens_come_from_where_nobody_else_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

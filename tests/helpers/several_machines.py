@@ -91,7 +91,7 @@ class Host(Part):
         self.where: tuple[str, int] | None = None
         self.runs = folder / "runs"
         self._listens = threading.Event()
-        self.listening = Listening.at(address, here=here, tls=tls, when_listening=self._listening_at)
+        self.listening = Listening(address, here=here, tls=tls, when_listening=self._listening_at)
         experiment = Experiment(
             workload=f"{write_workload(folder)}:workload",
             strategy=strategy,  # type: ignore[arg-type]

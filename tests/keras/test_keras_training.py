@@ -22,7 +22,6 @@ from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.training.checkpoints.files import list_checkpoints
 from minga.training.checkpoints.manager import CheckpointManager
-from minga.training.checkpoints.resume import Resumption
 from minga.training.loop import train
 from minga.training.train_state import TrainState, build_train_state
 
@@ -47,9 +46,9 @@ def trained(
         recorder = Recorder(event_file(run, comm.rank) if run else None)
         checkpoints = None
         if run is not None:
-            resumption = None if resume is None else Resumption(list_checkpoints(run)[resume])
+            resume_from = None if resume is None else list_checkpoints(run)[resume]
             checkpoints = CheckpointManager(
-                run, experiment.checkpoints, train_states[comm.rank], recorder, resumption=resumption
+                run, experiment.checkpoints, train_states[comm.rank], recorder, resume_from=resume_from
             )
         try:
             train(experiment, train_states[comm.rank], comm, recorder, checkpoints)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from minga.lab.agent import Agent, AgentError, start_agent
+from minga.lab.limits import check_rights
 from minga.lab.namespaces import NETWORK, USER, unshare
-from minga.lab.rights import check_rights
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_an_ordinary_user_finds_its_labs() -> None:
         pytest.skip("needs root, and setpriv to give rights away")
     code = (
         "from minga.lab import Lab, registry\n"
-        "from minga.lab.rights import check_rights\n"
+        "from minga.lab.limits import check_rights\n"
         "from minga.runs.network import Network\n"
         "assert check_rights()\n"
         "with Lab(Network(bandwidth=10e6), 1) as lab:\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from minga.errors import RankFailed, RunError
 from minga.launch.policy import LEFT_BEHIND, Who
-from minga.launch.processes import Job, processes
+from minga.launch.processes import Job
 from minga.launch.supervisor import Supervisor
 
 
@@ -19,15 +20,15 @@ def end(arguments: Mapping[str, Any]) -> int:
 
 
 def outcome(codes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fewest: int = 1) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     names = [f"rank {rank}" for rank in range(len(codes))]
     jobs = [
         Job(name, f"{__name__}:end", {"code": code}, str(tmp_path / f"{name}.log"))
         for name, code in zip(names, codes, strict=True)
     ]
-    with processes(jobs, tmp_path / "guard.log") as started:
-        roles = dict.fromkeys(names, Who.WORKER)
-        Supervisor(started, tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
+    (tmp_path / "logs").mkdir()
+    roles = dict.fromkeys(names, Who.WORKER)
+    Supervisor(tmp_path, jobs, roles=roles, workers=names, fewest=fewest).supervise()
 
 
 @pytest.mark.usefixtures("cold_start")

@@ -12,7 +12,7 @@ import pytest
 from minga.base.config import FieldError, build
 from minga.launch.orders import Meeting, MemberOrder, RankOrder
 from minga.launch.processes import Job
-from minga.membership.coordinator_process import CoordinatorOrder
+from minga.membership.coordinator import CoordinatorOrder
 from minga.membership.rules import Rules
 
 ENTRY = MemberOrder(run="r", token="0" * 64, hosts=("localhost", "localhost"), coordinator=("127.0.0.1", 4000))

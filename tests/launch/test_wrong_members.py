@@ -54,7 +54,7 @@ def pretend(host: Host, run: Path, id: str, blob: bytes) -> str:
             comm = TcpTransport(generation, rank, listener, 20)
             try:
                 comm.wait_until_connected()
-                exchange(comm, {"account": {}, "sent": {}})
+                exchange(comm, None)
                 member.formed(generation.number)
                 table = [torch.empty(6, dtype=torch.int64) for _ in generation.members]
                 table[rank] = torch.tensor([1, 1_000_000, 7, 0, 0, 0])

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from minga.measure.counters import Nvml, Rapl, find_counters
+from minga.measure.counters import Nvml, Rapl, find_counters, machine_power
 from minga.measure.energy import PowerSample, joules_of
 from minga.measure.event_reader import machine_event_file, read_events
 from minga.measure.events import Powered
-from minga.measure.power import machine_power
 
 RANGE = 262_143_328_850
 

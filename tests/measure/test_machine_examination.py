@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from minga.measure.machine import MachineExamination, MachineFinding, State, examine
 from minga.measure.machine import examination as looks
 from minga.measure.machine.energy import energy
+from minga.measure.machine.examination import MachineExamination, examine
+from minga.measure.machine.findings import MachineFinding, State
 from minga.measure.machine.lab import control_groups, namespaces, traffic_shaping
 from minga.measure.machine.system import cores, versions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minga.measure.machine.control_groups import cpu_quota, throttled_seconds
+from minga.measure.kernel import cpu_quota, throttled_seconds
 from minga.measure.machine.lab import (
     control_groups,
     discipline,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minga.membership.coordinator import Coordinator, Guests, ListenAddress
+from minga.membership.coordinator import Coordinator, CoordinatorOrder
 from minga.membership.member import Member
 from minga.membership.protocol import CoordinatorAddress
 from minga.membership.rules import Rules
 from minga.net.generation import Generation, MemberInfo, new_incarnation
+from minga.net.tls import load_tls
 
 TOKEN = "0123456789abcdef" * 4
 RUN = "test-run"
@@ -32,20 +33,15 @@ def quick(expect: int, **fields: Any) -> Rules:
     return Rules(expect=expect, **{**times, **fields})
 
 
-def make_coordinator(directory: Path, expect: int, **options: Any) -> Coordinator:
-    rules = options.pop("rules", None) or quick(expect)
-    listening = {name: options.pop(name) for name in ("port", "tls", "greeting_seconds") if name in options}
-    guests = {name: options.pop(name) for name in ("description", "events") if name in options}
-    return Coordinator(
-        directory / "coordinator.json",
-        listen_address=ListenAddress(**listening),
-        guests=Guests(**guests) if guests else None,
-        **{"run": RUN, "token": TOKEN, "rules": rules, **options},
-    )
+def make_coordinator(directory: Path, expect: int, **fields: Any) -> Coordinator:
+    given: dict[str, Any] = {"run": RUN, "token": TOKEN, "rules": quick(expect), **fields}
+    return Coordinator(CoordinatorOrder(state=directory / "coordinator.json", **given))
 
 
-def at(where: tuple[str, int], **options: Any) -> CoordinatorAddress:
-    return CoordinatorAddress(address=where[0], port=where[1], **{"token": TOKEN, **options})
+def at(where: tuple[str, int], *, tls: str | None = None, **options: Any) -> CoordinatorAddress:
+    """`tls`: the directory of a node's certificate."""
+    known = load_tls(tls) if tls is not None else None
+    return CoordinatorAddress(address=where[0], port=where[1], tls=known, **{"token": TOKEN, **options})
 
 
 @contextlib.contextmanager

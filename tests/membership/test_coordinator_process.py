@@ -47,7 +47,7 @@ def coordinator_process(directory: Path, **arguments: Any) -> Iterator[subproces
     given = {"state": str(directory / "state.json"), "run": RUN, "token": TOKEN, "rules": RULES, **arguments}
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "minga.membership.coordinator_process"], stdin=subprocess.PIPE, stderr=log
+            [sys.executable, "-m", "minga.membership.coordinator"], stdin=subprocess.PIPE, stderr=log
         )
     assert process.stdin is not None
     with process.stdin as stream:

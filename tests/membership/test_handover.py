@@ -14,10 +14,10 @@ import pytest
 from people import at, join_all, make_coordinator, members
 
 from minga.errors import ProtocolError, Refused
-from minga.membership import handover as module
-from minga.membership.coordinator_process import coordinating
-from minga.membership.handover import Accounts, hand_over
+from minga.membership import visitors as module
+from minga.membership.coordinator import coordinating
 from minga.membership.messages import Handover
+from minga.membership.visitors import Accounts, hand_over
 
 TOML = 'workload = "digits"\n'
 

@@ -11,9 +11,9 @@ import pytest
 from people import at, data_port, info, join_all, make_coordinator, members, quick
 
 from minga.errors import PeerTimeout, Refused, RunStopped
-from minga.membership.coordinator_process import coordinating
-from minga.membership.inquiry import Numbers, ask
+from minga.membership.coordinator import coordinating
 from minga.membership.member import Member
+from minga.membership.visitors import Numbers, ask
 
 TOML = 'workload = "digits"\n\n[training]\nsteps = 3\n'
 
@@ -39,7 +39,7 @@ def test_before_the_first_member_there_is_nothing_to_tell(tmp_path: Path) -> Non
         with pytest.raises(PeerTimeout, match="just starting"):
             ask(at(where), timeout_seconds=0)
         with members(*where, ids=["node-0"]) as (first,):
-            asking = threading.Thread(target=first._contact.start)
+            asking = threading.Thread(target=first._start)
             asking.start()
             assert ask(at(where), timeout_seconds=5).number == 1
             asking.join()
@@ -76,7 +76,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 def test_somebody_else_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port of something else is told from a machine that can't be reached: the remedy is another one."""
-    monkeypatch.setattr("minga.membership.protocol.CoordinatorAddress.connected.__defaults__", (0.3,))
+    monkeypatch.setattr("minga.membership.protocol._GREETING_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(PeerTimeout, match="is this the port"):
         ask(at(silent.getsockname()), timeout_seconds=0)
     with socket.create_server(("127.0.0.1", 0)) as web:

@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from people import RUN, TOKEN, at, data_port, form_all, info, join_all, make_coordinator, members, quick, until
+from people import TOKEN, at, data_port, form_all, info, join_all, make_coordinator, members, quick, until
 
 from minga.errors import ConfigError, PeerTimeout, PortBusy, Refused, RunError
-from minga.membership.coordinator import Coordinator
-from minga.membership.coordinator_process import coordinating
+from minga.membership.coordinator import coordinating
 from minga.membership.member import Change, Member
 from minga.membership.messages import Alive
 from minga.membership.state_file import load, wait_for_address
@@ -189,8 +188,7 @@ def test_a_coordinator_that_comes_back_is_found_and_nothing_changes(tmp_path: Pa
             until(lambda: load(tmp_path / "coordinator.json").roster.formed)  # type: ignore[union-attr]
         until(lambda: not them[0].connected)
         assert them[0].lost_contact
-        again = Coordinator(tmp_path / "coordinator.json", run=RUN, token=None, rules=quick(2))
-        with coordinating(again) as where_again:
+        with coordinating(make_coordinator(tmp_path, 2, token=None)) as where_again:
             assert where_again == where
             assert until(lambda: all(member.connected for member in them)) < 1.5
             time.sleep(1.2)  # longer than the heartbeat timeout

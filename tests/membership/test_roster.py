@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -23,10 +24,10 @@ from minga.membership.messages import (
     Welcome,
 )
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules
 from minga.membership.suspicion import Retries
 from minga.net.generation import MemberInfo, Position
+from minga.net.strict import parse
 
 HELLO = {"facts": {"version": "1"}}
 
@@ -66,7 +67,7 @@ class Play:
 
     def form(self, *ids: str) -> None:
         for id in ids or [m.id for m in self.generation.members]:
-            self.roster.formed(self.now, self.links[id], Formed(generation=self.roster.state.number))
+            self.roster.receive(self.now, self.links[id], Formed(generation=self.roster.state.number))
             self.deliver()
 
     def pass_time(self, seconds: float) -> None:
@@ -79,7 +80,7 @@ class Play:
                         if id not in self.frozen:
                             self.steps[id] = self.steps.get(id, 0) + 1
                         position = Position(step=self.steps.get(id, 0), offset=8 * self.steps.get(id, 0))
-                        self.roster.heartbeat(self.now, link, Heartbeat(number=1, position=position))
+                        self.roster.receive(self.now, link, Heartbeat(number=1, position=position))
             self.roster.tick(self.now)
             self.deliver()
 
@@ -90,7 +91,7 @@ class Play:
 
     def suspect(self, accuser: str, suspect: str, **fields: Any) -> None:
         message = Suspect(generation=self.roster.state.number, id=suspect, why="no answer", **fields)
-        self.roster.suspect(self.now, self.links[accuser], message)
+        self.roster.receive(self.now, self.links[accuser], message)
         self.deliver()
 
     @property
@@ -108,8 +109,8 @@ class Play:
 
     def restart(self) -> None:
         """The coordinator dies, and comes back with what was saved."""
-        saved = json.loads(json.dumps(self.roster.state.to_dict()))
-        self.roster = Roster(self.rules, now=self.now, state=RosterState.from_dict(saved))
+        saved = json.loads(json.dumps(asdict(self.roster.state), default=sorted))
+        self.roster = Roster(self.rules, now=self.now, state=parse(RosterState, saved, "roster"))
         self.closed |= set(self.links.values())
 
 
@@ -148,7 +149,7 @@ def test_who_leaves_before_the_beginning_is_not_counted() -> None:
     play.come("a")
     play.end("a")
     play.come("b")
-    play.roster.leave(play.now, play.links["b"], Leave(finished=False))
+    play.roster.receive(play.now, play.links["b"], Leave(finished=False))
     play.come("c")
     assert play.roster.state.generation is None
     play.come("d")
@@ -157,7 +158,7 @@ def test_who_leaves_before_the_beginning_is_not_counted() -> None:
 
 def test_heartbeats_are_answered() -> None:
     play = started(1)
-    play.roster.heartbeat(play.now, play.links["node-0"], Heartbeat(number=77, position=Position()))
+    play.roster.receive(play.now, play.links["node-0"], Heartbeat(number=77, position=Position()))
     play.deliver()
     assert play.last("node-0", Alive).number == 77
 
@@ -223,11 +224,11 @@ def test_silence_is_noticed_after_the_timeout_and_not_before() -> None:
 
 def test_leaving_is_a_change_at_once_and_finishing_is_none() -> None:
     play = started(4)
-    play.roster.leave(play.now, play.links["node-2"], Leave(finished=False))
+    play.roster.receive(play.now, play.links["node-2"], Leave(finished=False))
     play.deliver()
     assert play.ids == ["node-0", "node-1", "node-3"]
     play.form()
-    play.roster.leave(play.now, play.links["node-0"], Leave(finished=True))
+    play.roster.receive(play.now, play.links["node-0"], Leave(finished=True))
     play.deliver()
     play.closed.add(play.links["node-0"])
     play.pass_time(10)
@@ -235,13 +236,13 @@ def test_leaving_is_a_change_at_once_and_finishing_is_none() -> None:
     assert "finishing" in play.come("late")[-1].reason
     assert not play.roster.done
     for id in ("node-1", "node-3"):
-        play.roster.leave(play.now, play.links[id], Leave(finished=True))
+        play.roster.receive(play.now, play.links[id], Leave(finished=True))
     assert play.roster.done
 
 
 def test_a_loss_while_others_have_finished_leaves_the_rest_going() -> None:
     play = started(3, min_nodes=3)
-    play.roster.leave(play.now, play.links["node-0"], Leave(finished=True))
+    play.roster.receive(play.now, play.links["node-0"], Leave(finished=True))
     play.deliver()
     play.end("node-1")
     play.pass_time(1)
@@ -676,8 +677,8 @@ def test_what_is_said_of_old_generations_changes_nothing() -> None:
     play.end("node-2")
     play.pass_time(1)
     play.frozen |= {"node-0", "node-1"}
-    play.roster.suspect(play.now, play.links["node-0"], Suspect(generation=1, id="node-1", why="late"))
-    play.roster.formed(play.now, play.links["node-0"], Formed(generation=1))
+    play.roster.receive(play.now, play.links["node-0"], Suspect(generation=1, id="node-1", why="late"))
+    play.roster.receive(play.now, play.links["node-0"], Formed(generation=1))
     play.pass_time(8)
     assert play.generation.number == 2
     assert not play.roster.members["node-0"].formed
@@ -778,13 +779,13 @@ def test_a_restart_remembers_zombies_and_who_has_finished() -> None:
     assert isinstance(play.come("node-2", again=True, generation=1)[0], Refusal)
     play.come("node-0", again=True, generation=2)
     play.come("node-1", again=True, generation=2)
-    play.roster.leave(play.now, play.links["node-0"], Leave(finished=True))
+    play.roster.receive(play.now, play.links["node-0"], Leave(finished=True))
     play.restart()
     play.come("node-1", again=True, generation=2)
     play.closed.add(play.links["node-0"])
     play.pass_time(8)
     assert play.generation.number == 2
-    play.roster.leave(play.now, play.links["node-1"], Leave(finished=True))
+    play.roster.receive(play.now, play.links["node-1"], Leave(finished=True))
     assert play.roster.done
 
 
@@ -831,7 +832,7 @@ def test_rules_that_can_not_work(fields: dict[str, Any], words: str) -> None:
 def accuse(play: Play, accuser: str, suspect: str) -> None:
     number = play.roster.state.number
     word = Suspect(generation=number, id=suspect, why="it sent 3 bytes", broken=True, wrong=True)
-    play.roster.suspect(play.now, play.links[accuser], word)
+    play.roster.receive(play.now, play.links[accuser], word)
     play.deliver()
 
 

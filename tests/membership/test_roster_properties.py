@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import pytest
 from people import info
 
 from minga.membership.messages import Announcement, Formed, Heartbeat, Hello, Leave, Refusal, Suspect, Welcome
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules
 from minga.net.generation import MemberInfo, Position
+from minga.net.strict import parse
 
 
 @dataclass
@@ -77,7 +77,7 @@ class World:
             formed=process.formed,
             position=Position(step=process.step),
         )
-        accepted = self.roster.hello(self.now, process.link, hello)
+        accepted = not self.roster.hello(self.now, process.link, hello)
         assert not (accepted and process_is_out), f"{process.info.id}, a zombie, was let in"
         if accepted:
             self.vouched.discard(process.info.incarnation)
@@ -174,7 +174,7 @@ class World:
                 for each in self.processes:
                     if each.link and each.reachable and not each.hung and each.generation and each.alive:
                         each.formed = each.generation
-                        self.roster.formed(self.now, each.link, Formed(generation=each.generation))
+                        self.roster.receive(self.now, each.link, Formed(generation=each.generation))
                         self.settle()
             case "cut":
                 process.reachable = False
@@ -192,8 +192,8 @@ class World:
                     self.start(id)
                     self.vouch(id)
             case "restart":
-                saved = json.loads(json.dumps(self.roster.state.to_dict()))
-                self.roster = Roster(self.rules, now=self.now, state=RosterState.from_dict(saved))
+                saved = json.loads(json.dumps(asdict(self.roster.state), default=sorted))
+                self.roster = Roster(self.rules, now=self.now, state=parse(RosterState, saved, "roster"))
                 for each in self.processes:
                     each.link = 0
             case "hang":
@@ -204,12 +204,12 @@ class World:
                     suspect = Suspect(
                         generation=process.generation, id=other.info.id, why="?", broken=dice.random() < 0.3
                     )
-                    self.roster.suspect(self.now, process.link, suspect)
+                    self.roster.receive(self.now, process.link, suspect)
                     self.settle()
             case "leave":
                 if process.link and process.reachable and process.alive:
                     process.left = True
-                    self.roster.leave(self.now, process.link, Leave(finished=False))
+                    self.roster.receive(self.now, process.link, Leave(finished=False))
                     self.settle()
             case "drop":
                 self.drop(process)
@@ -243,7 +243,7 @@ class World:
                 if process.link and process.reachable and process.alive and self.random.random() < 0.2:
                     process.step += not process.hung and process.formed == process.generation
                     heartbeat = Heartbeat(number=1, position=Position(step=process.step))
-                    self.roster.heartbeat(self.now, process.link, heartbeat)
+                    self.roster.receive(self.now, process.link, heartbeat)
                 elif not process.link and self.random.random() < 0.2:
                     self.connect(process)
             self.roster.tick(self.now)
@@ -264,7 +264,7 @@ def test_random_lives_keep_all_promises(seed: int) -> None:
         for process in world.processes:
             if process.link and process.generation and process.alive:
                 process.formed = process.generation
-                world.roster.formed(world.now, process.link, Formed(generation=process.generation))
+                world.roster.receive(world.now, process.link, Formed(generation=process.generation))
                 world.settle()
     here = [p for p in world.processes if p.alive and not p.told_out and not p.left]
     state = world.roster.state

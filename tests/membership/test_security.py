@@ -20,7 +20,7 @@ import pytest
 from people import RUN, TOKEN, at, data_port, info, join_all, make_coordinator, members, until
 
 from minga.errors import PeerTimeout, Refused
-from minga.membership.coordinator_process import coordinating
+from minga.membership.coordinator import coordinating
 from minga.membership.member import Member
 from minga.membership.messages import Hello, to_dict
 from minga.membership.protocol import CLAIM

@@ -37,9 +37,9 @@ def test_when_a_rank_is_killed_the_others_go_on_and_every_sample_counts_once(tmp
     assert {event["reason"] for event in regrouped} == {f"node-{rank} is gone: its connection ended"}
     assert running.end().steps == STEPS
     found = find_runs([running.directory])
-    assert [labelled.run.lost for labelled in found.runs] == [[rank]]
+    assert [run.lost for run in found.runs] == [[rank]]
     assert found.notes == [f"{running.directory.name}: rank {rank} got lost on the way; the others went on without it."]
-    assert found.runs[0].run.training_losses[-1].epoch == EPOCHS
+    assert found.runs[0].training_losses[-1].epoch == EPOCHS
 
 
 def test_a_rank_may_be_killed_that_others_wait_for_inside_of_forward_and_backward(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_two_deaths_and_one_who_joins_and_every_sample_counts_once_in_each_of_th
     tmp_path: Path, data: str
 ) -> None:
     where: list[tuple[str, int]] = []
-    listening = Listening.at("127.0.0.2", here=3, tls=None, when_listening=lambda *place: where.append(place))
+    listening = Listening("127.0.0.2", here=3, tls=None, when_listening=lambda *place: where.append(place))
     running = Running(tmp_path, "ring", nodes=3, data=data, listening=listening)
     running.wait_for_step(15)
     with running.slowly():
@@ -113,7 +113,7 @@ def test_with_fewer_than_min_nodes_a_run_that_nobody_can_join_ends_and_says_so(t
 @pytest.mark.slow
 def test_with_fewer_than_min_nodes_a_run_that_others_can_join_waits_and_goes_on(tmp_path: Path) -> None:
     where: list[tuple[str, int]] = []
-    listening = Listening.at("127.0.0.2", here=2, tls=None, when_listening=lambda *place: where.append(place))
+    listening = Listening("127.0.0.2", here=2, tls=None, when_listening=lambda *place: where.append(place))
     running = Running(tmp_path, "ring", nodes=2, min_nodes=2, listening=listening)
     running.wait_for_step(20)
     os.kill(running.pid(1), signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import logging
 import re
@@ -19,11 +18,10 @@ import pytest
 from people import at, data_port, info, join_all, make_coordinator, members, until
 
 from minga.errors import PeerTimeout
-from minga.membership.coordinator_process import coordinating
-from minga.membership.inquiry import ask
+from minga.membership.coordinator import coordinating
 from minga.membership.member import Member
+from minga.membership.visitors import ask
 from minga.net.certificates import make_certificates
-from minga.net.tls import Tls, load_tls
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +33,16 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ours(certificates: Path) -> Tls:
-    return load_tls(certificates / "ours" / "127.0.0.1")
+def ours(certificates: Path) -> str:
+    return str(certificates / "ours" / "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def foreign(certificates: Path) -> Tls:
-    return load_tls(certificates / "foreign" / "127.0.0.1")
+def foreign(certificates: Path) -> str:
+    return str(certificates / "foreign" / "127.0.0.1")
 
 
-def test_members_join_with_certificates(tmp_path: Path, ours: Tls) -> None:
+def test_members_join_with_certificates(tmp_path: Path, ours: str) -> None:
     with coordinating(make_coordinator(tmp_path, 2, tls=ours)) as where:
         with members(*where, ids=["a", "b"], tls=ours) as them:
             join_all(them)
@@ -56,7 +54,7 @@ def test_members_join_with_certificates(tmp_path: Path, ours: Tls) -> None:
 
 
 def test_a_foreign_certificate_is_refused_by_both(
-    tmp_path: Path, certificates: Path, ours: Tls, foreign: Tls, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, certificates: Path, ours: str, foreign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     with coordinating(make_coordinator(tmp_path, 2, tls=ours)) as where:
@@ -86,8 +84,8 @@ def test_a_foreign_certificate_is_refused_by_both(
             assert them[0].generation is not None and them[0].generation.number == 1
 
 
-def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificates: Path, ours: Tls) -> None:
-    elsewhere = load_tls(certificates / "ours" / "127.0.0.2")
+def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificates: Path, ours: str) -> None:
+    elsewhere = str(certificates / "ours" / "127.0.0.2")
     with coordinating(make_coordinator(tmp_path, 1, tls=elsewhere)) as where, data_port() as port:
         member = Member(at(where, tls=ours), info("a", port=port))
         with pytest.raises(PeerTimeout, match=r"CERTIFICATE_VERIFY_FAILED.*make one for the address"):
@@ -96,7 +94,7 @@ def test_a_certificate_for_another_address_is_refused(tmp_path: Path, certificat
 
 
 def test_a_certificate_that_has_expired_is_told_where_it_is_refused(
-    tmp_path: Path, ours: Tls, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ours: str, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the visitor's error, or in the coordinator's log."""
 
@@ -111,12 +109,12 @@ def test_a_certificate_that_has_expired_is_told_where_it_is_refused(
         shutil.rmtree(tmp_path / "earlier" / "127.0.0.1")
         patched.setattr("minga.net.certificates.datetime", then)
         make_certificates(tmp_path / "earlier", ["127.0.0.1"], days=10)
-    expired = load_tls(tmp_path / "earlier" / "127.0.0.1")
+    expired = str(tmp_path / "earlier" / "127.0.0.1")
     for number, (coordinators, visitors) in enumerate([(expired, ours), (ours, expired)]):
         (tmp_path / str(number)).mkdir()
         caplog.clear()
         with coordinating(make_coordinator(tmp_path / str(number), 1, tls=coordinators)) as where:
-            coming = dataclasses.replace(at(where), tls=visitors)
+            coming = at(where, tls=visitors)
             # Who is refused may find the connection ended before it has heard why.
             told = r"(?i)expired.*make a new one with `minga cert`" if visitors is ours else None
             with pytest.raises(PeerTimeout, match=told):
@@ -125,7 +123,7 @@ def test_a_certificate_that_has_expired_is_told_where_it_is_refused(
                 until(lambda: re.search("refused .*certificate has expired", caplog.text))
 
 
-def test_one_side_with_and_one_without(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_side_with_and_one_without(tmp_path: Path, ours: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "plain").mkdir()
     with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where, data_port() as port:
         member = Member(at(where), info("a", port=port))
@@ -142,7 +140,7 @@ def test_one_side_with_and_one_without(tmp_path: Path, ours: Tls, caplog: pytest
         assert "this looks like TLS: one side has certificates and the other has none" in caplog.text
 
 
-def test_old_versions_of_tls_are_refused(tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture) -> None:
+def test_old_versions_of_tls_are_refused(tmp_path: Path, ours: str, caplog: pytest.LogCaptureFixture) -> None:
     with coordinating(make_coordinator(tmp_path, 1, tls=ours)) as where:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -153,7 +151,7 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path, ours: Tls, caplog: pyte
 
 
 def test_who_never_finishes_the_handshake_is_dropped(
-    tmp_path: Path, ours: Tls, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, ours: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with coordinating(make_coordinator(tmp_path, 1, tls=ours, greeting_seconds=0.4)) as where:
         with socket.create_connection(where) as silent:

@@ -13,8 +13,7 @@ from torch.utils.data import TensorDataset
 from minga.comm.threads import run_threads
 from minga.errors import WorkloadError
 from minga.metrics import F1, R2, AreaUnderROC, Bleu, ConfusionMatrix, MeanSquaredError, Perplexity, TopKAccuracy
-from minga.metrics.evaluation import evaluate
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings, evaluate
 from minga.model.replica import Replica
 from minga.runs.workload import FurtherTest, Workload, correct
 from minga.testing.worlds import run_gloo_threads, run_tcp_threads

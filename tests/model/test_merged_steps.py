@@ -8,7 +8,7 @@ from minga.model.progress import Progress
 
 
 def progress_of(ranks: int, *, length: int = 6) -> Progress:
-    made = Progress(torch.zeros(length), torch.zeros(length), lambda numel: None)
+    made = Progress(torch.zeros(length), torch.zeros(length))
     made.begin(0, ranks)
     return made
 

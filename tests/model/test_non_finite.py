@@ -24,9 +24,8 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.testing.problems import blobs
-from minga.training.checkpoints.files import list_checkpoints
+from minga.training.checkpoints.files import list_checkpoints, read_part
 from minga.training.checkpoints.manager import CheckpointManager
-from minga.training.checkpoints.resume import load_own
 from minga.training.loop import train
 from minga.training.train_state import build_train_state
 
@@ -230,4 +229,4 @@ def test_without_any_checkpoint_before_the_state_before_the_bad_steps_is_kept(tm
     clean = tmp_path / "clean"
     clean.mkdir()
     seen = watch("ring", blobs(), clean, steps=19, checkpoints=Checkpoints())
-    assert torch.equal(load_own(kept, 0).tensors["parameters"], seen[0][-1])
+    assert torch.equal(read_part(kept, 0).tensors["parameters"], seen[0][-1])

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from minga.model.layout import Layout
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import SlicedOptimizer, cut_evenly
-from minga.strategies.parameter_server.state import ServerState
+from minga.strategies.parameter_server.shard import Shard as ServersShard
 
 SHAPES = [(4, 3), (4,), (2, 4), (2,), (3, 2), (3,)]
 GROUPS = [0, 1, 0, 1, 1, 1]  # weights and biases apart, except for the last layer
@@ -183,7 +183,7 @@ def test_neighbours_of_one_group_are_updated_as_one_tensor() -> None:
 def test_a_shard_without_elements_does_nothing() -> None:
     model = Model(ELEMENTWISE["adam"])
     shard = Shard(model, 5, 5)
-    shard.optimizer.adopt(model.whole())
+    shard.optimizer.restore(model.whole().state())
     shard.optimizer.step(model.rates)
     assert shard.parameters.numel() == 0
 
@@ -273,7 +273,7 @@ def test_shards_go_on_from_the_state_of_the_whole(make: Make, kind: str, servers
         step(model, whole, gradient)
     shards = [Shard(model, *cut) for cut in cut_evenly(model.optimizer, model.layout, servers)]
     for shard in shards:
-        shard.optimizer.adopt(whole)
+        shard.optimizer.restore(whole.state())
     for gradient in gradients(2, first=3):
         for shard in shards:
             shard.gradients.copy_(gradient[shard.part])
@@ -288,10 +288,10 @@ def test_state_goes_from_joined_tensors_to_the_models_own_and_back(make: Make, f
     one, other = (model.whole(), model.in_place()) if first == "whole" else (model.in_place(), model.whole())
     for gradient in gradients(2):
         step(model, one, gradient)
-    other.adopt(one)
+    other.restore(one.state())
     for gradient in gradients(2, first=2):
         step(model, other, gradient)
-    one.adopt(other)
+    one.restore(other.state())
     for gradient in gradients(2, first=4):
         step(model, one, gradient)
     assert_same(model.parameters, by_torch(make, 6))
@@ -302,7 +302,7 @@ def test_adopted_state_is_a_copy(make: Make) -> None:
     model = Model(make)
     source, taker = model.whole(), model.in_place()
     step(model, source, gradients(1)[0])
-    taker.adopt(source)
+    taker.restore(source.state())
     taken = copy.deepcopy(model.optimizer.state_dict()["state"])
     step(model, source, gradients(1, first=1)[0])
     torch.testing.assert_close(model.optimizer.state_dict()["state"], taken, rtol=0, atol=0)
@@ -311,7 +311,7 @@ def test_adopted_state_is_a_copy(make: Make) -> None:
 def test_before_the_first_step_there_is_nothing_to_adopt() -> None:
     model = Model(ELEMENTWISE["adam"])
     own = model.in_place()
-    own.adopt(model.whole())
+    own.restore(model.whole().state())
     assert not model.optimizer.state
     step(model, own, gradients(1)[0])
     assert_same(model.parameters, by_torch(ELEMENTWISE["adam"], 1))
@@ -435,7 +435,7 @@ def test_state_of_a_parameter_without_dimensions_is_carried_over() -> None:
     replica = Replica(model, torch.optim.Adam(model.parameters(), lr=0.1), keep_optimizer=True)
     replica.gradients.fill_(1.0)
     replica.update()
-    shard = ServerState.of(replica).make_shard(replica, slice(0, 4))
+    shard = ServersShard(replica, slice(0, 4))
     shard.gradients.fill_(1.0)
     shard.update()
     replica.gradients.fill_(1.0)

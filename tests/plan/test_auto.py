@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from helpers.made_profiles import profile_of
 from minga import Cluster, Experiment, Training, Workload, run
 from minga.base.config import FieldError
 from minga.codecs import PowerSGD, TopK
@@ -25,7 +26,6 @@ from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation
 from minga.simulate.wiring import wires_of
-from minga.testing.profiles import profile_of
 from minga.testing.worlds import train_in_threads
 
 MBIT = 1e6 / 8

@@ -13,9 +13,10 @@ import pytest
 
 from minga.base.config import FieldError
 from minga.base.spec import describe
+from minga.base.toml_files import load_config
 from minga.errors import ConfigError, DivergedError
 from minga.plan.candidates import Candidate, candidates_for
-from minga.plan.cluster import CarrierCosts, PlannedCluster, load_cluster
+from minga.plan.cluster import CarrierCosts, PlannedCluster
 from minga.plan.planner import plan
 from minga.plan.pricing import price
 from minga.plan.ring_order import most_central_first, nearest_neighbours
@@ -269,12 +270,12 @@ def test_machines_that_can_not_be(wrong: dict[str, Any]) -> None:
 def test_a_cluster_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text('nodes = 3\nprice_per_hour = 0.1\n[network]\nbandwidth = "20mbit"\nhosts.h2.bandwidth = "5mbit"\n')
-    machines = load_cluster(path)
+    machines = load_config(PlannedCluster, path)
     assert machines.network.hosts == {"h2": LinkOverride(bandwidth=5e6)}
     assert machines.wires(3).cables[1].up == 5e6 / 8
     path.write_text("nodes = 3\nspeeds = [1, 1]\n")
     with pytest.raises(ConfigError, match=r"cluster\.toml, line 2: speeds: should have 3 values"):
-        load_cluster(path)
+        load_config(PlannedCluster, path)
     with pytest.raises(FieldError, match="delays"):
         PlannedCluster(nodes=2, delays=((0.0, 1.0),))
 

@@ -13,9 +13,8 @@ import pytest
 
 from minga.comm.probing import Links
 from minga.plan.candidates import Candidate
-from minga.plan.cluster import PlannedCluster
+from minga.plan.cluster import PlannedCluster, cluster_of
 from minga.plan.pricing import price
-from minga.plan.probed import cluster_of
 from minga.runs.network import Network
 from minga.simulate.profile import load_profile
 from minga.strategies import Strategy

@@ -9,7 +9,7 @@ import pytest
 from minga.comm.probing import Links, probe
 from minga.comm.simulated import Carrier, SimulatedTransport, SimulatedWorld
 from minga.comm.threads import run_threads
-from minga.plan.probed import cluster_of, to_toml
+from minga.plan.cluster import cluster_of, to_toml
 from minga.runs.network import LinkOverride, Network
 from minga.simulate.wiring import wires_of
 

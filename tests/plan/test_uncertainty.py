@@ -12,8 +12,8 @@ import pytest
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
-from minga.plan.pricing import Price, price
-from minga.plan.uncertainty import REACHED_ERROR, STEP_ERROR, between, reached_between, step_between, waiting_between
+from minga.plan.pricing import STEP_ERROR, Price, price
+from minga.plan.trial_run import REACHED_ERROR, Reached
 from minga.runs.network import Network
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
@@ -54,26 +54,28 @@ def test_measured_times_to_accuracy_are_within_what_plans_say() -> None:
 def test_an_exact_strategy_is_uncertain_by_its_steps_only() -> None:
     exact = priced("ring")
     middle = exact.total(3, "time")
-    assert between(exact, 3, "time") == pytest.approx(((1 - STEP_ERROR) * middle, (1 + STEP_ERROR) * middle))
-    assert between(exact, 3, "bytes") == pytest.approx((exact.total(3, "bytes"),) * 2)
-    assert step_between(exact)[0] < exact.step_seconds < step_between(exact)[1]
+    assert exact.between(3, "time") == pytest.approx(((1 - STEP_ERROR) * middle, (1 + STEP_ERROR) * middle))
+    assert exact.between(3, "bytes") == pytest.approx((exact.total(3, "bytes"),) * 2)
+    assert exact.step_between[0] < exact.step_seconds < exact.step_between[1]
 
 
 def test_what_is_off_in_a_step_is_off_in_its_waiting() -> None:
     half = dataclasses.replace(priced("ring"), waiting=0.5)
-    assert waiting_between(half) == pytest.approx((1 - 0.5 / (1 - STEP_ERROR), 1 - 0.5 / (1 + STEP_ERROR)))
-    assert waiting_between(dataclasses.replace(half, waiting=0.0))[0] == 0
+    assert half.waiting_between == pytest.approx((1 - 0.5 / (1 - STEP_ERROR), 1 - 0.5 / (1 + STEP_ERROR)))
+    assert dataclasses.replace(half, waiting=0.0).waiting_between[0] == 0
 
 
 def test_assumed_epochs_may_be_none_or_twice_as_many() -> None:
     local = priced("local_sgd:period=16")
     sent = local.total(3, "bytes") / local.candidate.epochs_factor
     extra = local.candidate.epochs_factor - 1
-    assert between(local, 3, "bytes") == pytest.approx((sent, (1 + 2 * extra) * sent))
+    assert local.between(3, "bytes") == pytest.approx((sent, (1 + 2 * extra) * sent))
 
 
 def test_a_pilot_has_limits_around_it() -> None:
-    assert reached_between(100.0) == pytest.approx((100 * (1 - REACHED_ERROR), 100 * (1 + REACHED_ERROR)))
+    assert Reached(100.0, 3.0, 0.9).seconds_between == pytest.approx(
+        (100 * (1 - REACHED_ERROR), 100 * (1 + REACHED_ERROR))
+    )
 
 
 def test_who_is_nearer_to_the_best_than_predictions_are_is_too_near() -> None:

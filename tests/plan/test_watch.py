@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minga.comm.simulated import SimulatedTransport, SimulatedWorld
-from minga.plan.watch import Watch
+from minga.plan.own_steps import Watch
 from minga.runs.network import Network
 from minga.simulate.wiring import wires_of
 

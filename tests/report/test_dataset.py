@@ -91,8 +91,7 @@ def test_a_run_that_went_on_without_a_rank_is_finished(tmp_path: Path, lost: int
     run = make_run(tmp_path, nodes=3, own_seconds=10, lost=lost)
     found = find_runs([run])
     assert found.notes == [f"{run.name}: rank {lost} got lost on the way; the others went on without it."]
-    (labelled,) = found.runs
-    read = labelled.run
+    (read,) = found.runs
     assert (read.problem, read.lost) == (None, [lost])
     # Curves go on where the first rank does not, and evaluations do not count whoever told of them.
     assert [point.seconds for point in read.curve] == pytest.approx([2.5, 5.0, 7.5, 10.0])
@@ -118,7 +117,7 @@ def test_profiles_and_reports_beside_the_runs_are_passed_over(tmp_path: Path) ->
     (tmp_path / "profiles").mkdir()
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "report.html").touch()
-    assert [labelled.run.directory for labelled in find_runs(sorted(tmp_path.iterdir())).runs] == [run]
+    assert [read.directory for read in find_runs(sorted(tmp_path.iterdir())).runs] == [run]
     (tmp_path / "holiday").mkdir()
     with pytest.raises(UsageError, match="holiday is empty"):
         find_runs(sorted(tmp_path.iterdir()))

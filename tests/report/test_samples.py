@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from minga.report.dataset.reading import Sample
+from minga.measure.events import Sampled
 from minga.report.figures.resources import join_short
 
 
-def sample(end: float, seconds: float, cores: float, sent: float | None = None) -> Sample:
-    return Sample(
-        end=end,
+def sample(end: float, seconds: float, cores: float, sent: int | None = None) -> Sampled:
+    return Sampled(
+        time=end,
         seconds=seconds,
         cpu_seconds=cores * seconds,
-        memory_bytes=1e6 * end,
+        memory_bytes=int(1e6 * end),
         bytes_sent=sent,
         bytes_received=sent,
         watts=10 * cores,
@@ -29,7 +29,7 @@ def test_a_short_one_is_joined_to_the_next_and_nothing_gets_lost() -> None:
         sample(2.5, 0.5, 0.2, 100),
     ]
     joined = join_short(samples)
-    assert [each.end for each in joined] == [1, 2, 2.5]
+    assert [each.time for each in joined] == [1, 2, 2.5]
     assert joined[1].seconds == pytest.approx(0.5)
     assert joined[1].cpu_seconds == pytest.approx(0.01 + 0.098)
     assert joined[1].bytes_sent == 150
@@ -42,7 +42,7 @@ def test_a_short_one_is_joined_to_the_next_and_nothing_gets_lost() -> None:
 
 def test_a_short_end_goes_to_the_one_before() -> None:
     joined = join_short([sample(1, 0.5, 0.2), sample(1.5, 0.5, 0.2), sample(1.51, 0.01, 1.0)])
-    assert [each.end for each in joined] == [1, 1.51]
+    assert [each.time for each in joined] == [1, 1.51]
     assert joined[1].bytes_sent is None
 
 

@@ -12,6 +12,7 @@ import pytest
 from helpers.made_runs import make_run
 from minga import Cluster, Experiment
 from minga.cli.execute import print_summary
+from minga.errors import UsageError
 from minga.measure.event_reader import event_files, rank_of
 from minga.measure.events import RunFacts
 from minga.report.dataset.sources import find_runs
@@ -211,5 +212,13 @@ def test_a_run_of_before_that_says_nothing_of_its_strategy_is_read(tmp_path: Pat
         plain = {name: value for name, value in json.loads(first).items() if name not in facts}
         path.write_text("".join([json.dumps(plain) + "\n", *rest]))
     (found,) = find_runs([run]).runs
-    assert (found.run.lockstep, found.run.problem, found.run.finished.strategy) == (False, None, "ring")
-    assert [rank.host for rank in found.run.finished.ranks] == ["h1", "h2"]
+    assert (found.lockstep, found.problem, found.finished.strategy) == (False, None, "ring")
+    assert [rank.host for rank in found.finished.ranks] == ["h1", "h2"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_damaged_description_of_the_network_is_told(tmp_path: Path, content: str) -> None:
+    write(tmp_path, network=True)
+    (tmp_path / "network.json").write_text(content)
+    with pytest.raises(UsageError, match=r"network\.json is damaged; move it away"):
+        summary_of(tmp_path)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minga.codecs import CODECS
 from minga.base.config import FieldError, build, fields_of
+from minga.codecs import CODECS
 from minga.errors import ConfigError
 from minga.runs.experiment import Cluster, Experiment, Training, load, with_overrides
 from minga.strategies import Adaptive, AllReduce, ParameterServer, Single, Strategy

@@ -10,8 +10,8 @@ import pytest
 
 from minga.base.config import FieldError, build
 from minga.errors import ConfigError
-from minga.runs.experiment import Cluster, Experiment, load
 from minga.lab.laboratory import Lab
+from minga.runs.experiment import Cluster, Experiment, load
 from minga.runs.network import Link, LinkOverride, Network
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from helpers.made_profiles import profile_of
 from minga import Cluster, Experiment, Training, Workload
 from minga.codecs import Sign
 from minga.comm.simulated import Carrier, ScheduledChange
@@ -18,7 +19,6 @@ from minga.simulate.profile import Profile
 from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation
 from minga.simulate.wiring import wires_of
-from minga.testing.profiles import profile_of
 
 PERIOD, STEPS = 8, 80
 MBIT = 1e6 / 8

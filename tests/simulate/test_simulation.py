@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from helpers.made_profiles import profile_of
 from minga import Cluster, Experiment, Summary, Training, Workload, run
 from minga.codecs import TopK
 from minga.comm import Transport
@@ -31,7 +32,6 @@ from minga.simulate.profiling import USUAL_CODECS
 from minga.simulate.simulation import Simulation, simulate
 from minga.simulate.wiring import wires_of
 from minga.strategies import AllReduce, Strategy
-from minga.testing.profiles import profile_of
 from minga.testing.worlds import train_in_threads
 
 DETERMINISTIC = [

@@ -229,7 +229,7 @@ def test_push_sum_reaches_the_mean(graph: Graph, overlap: bool, size: int) -> No
     assert float((history[-1] - history[0].mean(0)).abs().max()) < 1e-9
 
 
-def irregular(_graph: Graph, *, rank: int, size: int, number: int, seed: int) -> Neighbours:
+def irregular(_graph: Graph, seed: int, rank: int, size: int, number: int) -> Neighbours:
     """Everybody sends to rank 0, and rank 0 to rank 1, which sends to all: very unequal."""
     edges = {rank: {0} - {rank} for rank in range(size)}
     edges[0], edges[1] = {1}, set(range(size)) - {1}

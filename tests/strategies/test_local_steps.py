@@ -128,15 +128,15 @@ def usual_levels() -> list[CompressionLevel]:
     ]
 
 
-def on(megabits: float, *, step: float = 0.025, hop: float = 0.001) -> Conditions:
-    return Conditions(step, 8e-6 / megabits, hop)
+def on(megabits: float, *, step: float = 0.025, hop: float = 0.001, overhead: float = 0.05) -> Conditions:
+    return Conditions(step, 8e-6 / megabits, hop, overhead, budget=2.0)
 
 
 def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
     levels = usual_levels()
 
-    def chosen(conditions: Conditions, budget: float = 2.0, overhead: float = 0.05) -> int:
-        return choose(levels, conditions, budget, overhead)
+    def chosen(conditions: Conditions) -> int:
+        return choose(levels, conditions)
 
     assert [chosen(on(megabits)) for megabits in (1000, 100, 20, 3)] == [3, 3, 4, 4]
     assert chosen(on(1000, step=1.0)) == 1, "where exchanges cost little, what leaves nothing out and costs least"
@@ -144,52 +144,54 @@ def test_adaptive_takes_the_form_that_brings_the_freshest_news() -> None:
     assert chosen(on(100, hop=0.01)) == 2, "fewer hops where hops are what counts"
     levels[3].residual, levels[4].residual = 4.0, 9.0
     assert chosen(on(100)) == 2, "what leaves less out, though it is larger"
-    assert levels[2].staleness(on(100), 0.05) < levels[3].staleness(on(100), 0.05)
+    assert levels[2].staleness(on(100)) < levels[3].staleness(on(100))
     levels[3].weight = 0.1
     assert chosen(on(100)) == 3, "what leaves much out that is not missed"
 
 
 def test_exchanges_count_in_whole_steps() -> None:
     whole = usual_levels()[0]  # 1.6 MB
-    quick, just_too_slow, slow = on(2000), on(500), on(240)
+    # Exchanges may take all the time there is.
+    quick, just_too_slow, slow = (on(megabits, overhead=1.0) for megabits in (2000, 500, 240))
     seconds = [whole.seconds(each) for each in (quick, just_too_slow, slow)]
     assert seconds == pytest.approx([0.3 * 0.025, 1.1 * 0.025, 2.2 * 0.025], rel=0.1)
-    free = 1.0
-    assert whole.staleness(quick, free) == 1, "one step is under way, and none waits"
-    assert whole.staleness(just_too_slow, free) == 2.5, "two are under way, and every second time one waits"
-    assert whole.staleness(slow, free) == 4
+    assert whole.staleness(quick) == 1, "one step is under way, and none waits"
+    assert whole.staleness(just_too_slow) == 2.5, "two are under way, and every second time one waits"
+    assert whole.staleness(slow) == 4
     whole.residual = 1.0
-    assert whole.staleness(quick, free) == pytest.approx(2**0.5)
+    assert whole.staleness(quick) == pytest.approx(2**0.5)
 
 
 def test_adaptive_changes_the_form_only_for_a_clearly_better_one() -> None:
     levels = usual_levels()
     conditions = on(100)
     levels[2].residual = levels[3].residual = 0.7
-    best = choose(levels, conditions, 2.0, 0.05)
+    best = choose(levels, conditions)
     other = 5 - best
     assert {best, other} == {2, 3}
-    assert choose(levels, conditions, 2.0, 0.05, current=other) == other
+    assert choose(levels, conditions, current=other) == other
     levels[best].residual = 0.0
-    assert choose(levels, conditions, 2.0, 0.05, current=other) == best
+    assert choose(levels, conditions, current=other) == best
 
 
 def test_adaptive_measures_what_could_be_better_and_nothing_else() -> None:
     levels = usual_levels()
-    assert worth_measuring(levels, on(100), 2.0, 0.05) == [2, 3, 4], "if it owed half as much, each would be the best"
-    assert worth_measuring(levels, on(3), 2.0, 0.05) == [], "only one is quick enough"
-    assert 0 not in worth_measuring(levels, on(1000), 2.0, 0.05), "what leaves nothing out is known"
+    assert worth_measuring(levels, on(100)) == [2, 3, 4], "if it owed half as much, each would be the best"
+    assert worth_measuring(levels, on(3)) == [], "only one is quick enough"
+    assert 0 not in worth_measuring(levels, on(1000)), "what leaves nothing out is known"
     levels[2].residual = levels[4].residual = 9.0
-    assert worth_measuring(levels, on(100), 2.0, 0.05) == [3], "what was found to owe much does not owe little now"
+    assert worth_measuring(levels, on(100)) == [3], "what was found to owe much does not owe little now"
 
 
 def test_exchanges_are_spaced_out_by_what_they_cost() -> None:
     whole = usual_levels()[1]
-    assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(2.6)
-    assert whole.period(Conditions(0.025, 1e-7, 0.0), overhead=0.04) == pytest.approx(5.8), "packet by packet"
-    assert whole.period(Conditions(10.0, 0.0, 0.0), overhead=0.04) == 1, "not more than one in a step"
+    assert whole.period(Conditions(0.025, 0.0, 0.0, overhead=0.04, budget=2.0)) == pytest.approx(2.6)
+    assert whole.period(Conditions(0.025, 1e-7, 0.0, overhead=0.04, budget=2.0)) == pytest.approx(5.8), (
+        "packet by packet"
+    )
+    assert whole.period(Conditions(10.0, 0.0, 0.0, overhead=0.04, budget=2.0)) == 1, "not more than one in a step"
     whole.slowdown = 2.0
-    assert whole.period(Conditions(0.025, 0.0, 0.0), overhead=0.04) == pytest.approx(3.6)
+    assert whole.period(Conditions(0.025, 0.0, 0.0, overhead=0.04, budget=2.0)) == pytest.approx(3.6)
 
 
 def test_what_a_form_has_trouble_with_is_measured_too() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from minga.comm import Transport
 from minga.comm.threads import run_threads
 from minga.model.replica import Replica
-from minga.strategies.optimizer_mean import average_optimizers
+from minga.strategies.delta import average_optimizers
 
 
 def moved(comm: Transport, *, idle: int | None = None) -> Tensor:

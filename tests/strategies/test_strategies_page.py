@@ -15,7 +15,7 @@ import minga.strategies
 from minga.base.user_files import load_from_file
 from minga.model.progress import Progress
 from minga.strategies import STRATEGIES, Strategy, capabilities
-from minga.strategies.traits import Traits
+from minga.strategies.base import Traits
 from minga.testing import DeterministicStrategyConformance
 
 ROOT = Path(__file__).parents[2]

@@ -9,17 +9,20 @@ import pytest
 from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongLength
+from minga.strategies.parameter_server.recovery import share_texts
 from minga.training.given_up import GivenUp, Review
 
 BOTH = ["node-0", "node-1"]
 
 
-def given_up(comm: Transport, *, fruitless: bool = True, short: bool = True, waited: bool = True) -> GivenUp:
+def given_up(
+    comm: Transport, *, fruitless: bool = True, short: bool = True, waited: bool = True, ended: bool = False
+) -> GivenUp:
     lost = (
         PeerTimeout("in vain", rank=1 - comm.rank) if waited else PeerLost("its connection ended", rank=1 - comm.rank)
     )
     lost.waiting = f"to receive 10 float32 from rank {1 - comm.rank}"
-    return GivenUp.of(lost, rank=comm.rank, step=7, fruitless=fruitless, short=short, accused=False)
+    return GivenUp.of(lost, rank=comm.rank, step=7, fruitless=fruitless, short=short, ended=ended, accused=False)
 
 
 def after(*accounts: Callable[[Transport], GivenUp | None], members: list[str] = BOTH) -> None:
@@ -29,7 +32,7 @@ def after(*accounts: Callable[[Transport], GivenUp | None], members: list[str] =
         review = Review()
         for account in accounts:
             if (made := account(comm)) is not None:
-                review.gave_up(made, BOTH, {})
+                review.gave_up(made, BOTH)
             review.look(comm, members)
 
     run_threads(2, body)
@@ -73,6 +76,13 @@ def test_long_training_between_two_waits_or_a_lost_connection_is_none() -> None:
     after(given_up, broken, given_up, broken)
 
 
+def test_who_waits_at_the_end_for_one_in_the_middle_is_told_at_once() -> None:
+    """The next time both would be at the end, and nothing would be wrong any more."""
+    with pytest.raises(StrategyError, match=r"step 7 was given up, and all 2 ranks were there, waiting for each other"):
+        after(lambda comm: given_up(comm, fruitless=False, short=False, ended=comm.rank == 0))
+    after(lambda comm: given_up(comm, ended=True))
+
+
 def test_with_other_members_it_is_none() -> None:
     after(given_up, given_up, given_up, members=["node-0", "node-2"])
 
@@ -83,8 +93,8 @@ def test_a_message_of_another_length_ends_the_run_at_once_on_all_ranks() -> None
         lost: PeerLost = PeerLost("the connection to rank 0 is gone", rank=0)
         if comm.rank == 0:
             lost = WrongLength("rank 0: rank 1 sent 20 bytes where 40 were expected", rank=1)
-        account = GivenUp.of(lost, rank=comm.rank, step=3, fruitless=False, short=False, accused=False)
-        review.gave_up(account, BOTH, {})
+        account = GivenUp.of(lost, rank=comm.rank, step=3, fruitless=False, short=False, ended=False, accused=False)
+        review.gave_up(account, BOTH)
         with pytest.raises(StrategyError) as caught:
             review.look(comm, BOTH)
         return str(caught.value)
@@ -97,10 +107,7 @@ def test_a_message_of_another_length_ends_the_run_at_once_on_all_ranks() -> None
 def test_a_malformed_account_is_the_other_rank_s_fault() -> None:
     def body(comm: Transport) -> None:
         if comm.rank == 1:
-            import torch
-
-            table = [torch.full((4096,), 255, dtype=torch.uint8) for _ in range(2)]
-            comm.all_gather(table)
+            share_texts(comm, '{"rank": -7}')
             return
         with pytest.raises(PeerWrong, match="rank 1 sent a malformed account") as caught:
             Review().look(comm, BOTH)

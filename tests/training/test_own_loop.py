@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -19,15 +18,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.comm.transport import Transport
 from minga.errors import UsageError, WorkloadError
-from minga.measure.recorder import Recorder
 from minga.strategies import AllReduce, ParameterServer, Strategy
 from minga.training.own_loop import OwnLoop
 
 DATA = TensorDataset(torch.arange(22, dtype=torch.float64).unsqueeze(1) / 10, torch.arange(22))
-
-
-def own_loop(strategy: Strategy, comm: Transport) -> OwnLoop:
-    return OwnLoop(strategy, comm, Recorder(None), 0, contextlib.ExitStack())
 
 
 def train(
@@ -37,7 +31,7 @@ def train(
     model = nn.Linear(1, 1).double()
     with torch.no_grad():
         model.weight.fill_(0.5), model.bias.fill_(0.1)
-    run = own_loop(strategy, comm)
+    run = OwnLoop(strategy, comm)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loader = DataLoader(dataset, batch_size=batch, **loader_options)
     _, _, shared = run.prepare(model, optimizer, loader)
@@ -73,7 +67,7 @@ def test_a_batch_that_is_no_number_leaves_no_trace_in_statistics() -> None:
 
     def body(comm: Transport) -> list[torch.Tensor]:
         model = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
-        run = own_loop(AllReduce(collective="ring"), comm)
+        run = OwnLoop(AllReduce(collective="ring"), comm)
         loader = DataLoader(TensorDataset(inputs), batch_size=4)
         _, _, shared = run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loader)
         for (samples,) in shared:
@@ -109,7 +103,7 @@ def test_a_server_stays_in_prepare_until_all_are_done() -> None:
 
 def alone(loader: DataLoader[Any]) -> tuple[OwnLoop, nn.Module, torch.optim.Optimizer]:
     model = nn.Linear(1, 1).double()
-    run = own_loop(AllReduce(), ThreadWorld(1).transport(0))
+    run = OwnLoop(AllReduce(), ThreadWorld(1).transport(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run.prepare(model, optimizer, loader)
     return run, model, optimizer
@@ -159,7 +153,7 @@ def test_a_step_of_the_optimizer_besides_is_refused() -> None:
 
 
 def test_steps_in_the_wrong_order() -> None:
-    run = own_loop(AllReduce(), ThreadWorld(1).transport(0))
+    run = OwnLoop(AllReduce(), ThreadWorld(1).transport(0))
     with pytest.raises(UsageError, match=r"run\.prepare"):
         run.step(torch.zeros(1))
     prepared, model, optimizer = alone(DataLoader(DATA, batch_size=2))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from test_snapshot import STRATEGY, trained
+from torch import nn
 
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.strategies import LocalSGD
+from minga.testing.problems import adam, blobs
 from minga.training.recovery import recover
 from minga.training.train_state import Beginning
 
@@ -39,3 +43,17 @@ def test_all_take_what_the_one_furthest_ahead_has() -> None:
         train_state.replica.update()
     assert torch.equal(joining.replica.parameters, ahead.replica.parameters)
     assert torch.equal(behind.replica.parameters, ahead.replica.parameters)
+
+
+def test_frozen_weights_may_be_much_larger_than_what_is_trained() -> None:
+    def model() -> nn.Module:
+        made: nn.Module = blobs().model()
+        backbone = torch.zeros(9 << 20, dtype=torch.float64)
+        made.register_parameter("backbone", nn.Parameter(backbone, requires_grad=False))
+        return made
+
+    workload = dataclasses.replace(blobs(optimizer=adam), model=model)
+    ahead, joining = train_states = trained(1, workload=workload), trained(0, seed=1, workload=workload)
+    ahead.beginning = Beginning(0, trained(0).order.copy(), 0, 1)
+    assert run_threads(2, lambda comm: recover(train_states[comm.rank], STRATEGY, comm)) == [1, 1]
+    assert torch.equal(joining.replica.parameters, ahead.replica.parameters)

@@ -20,8 +20,7 @@ from minga.errors import ConfigError, DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
 from minga.workloads.captions.decoding import beam_search, greedy, sentences
-from minga.workloads.captions.encoders import encode, load_encoder, read_colour, save_features
-from minga.workloads.captions.features import Features
+from minga.workloads.captions.encoders import Features, encode, load_encoder, read_colour, save_features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.captions.speaking import Speaker
 
@@ -39,7 +38,7 @@ def test_rare_words_are_unknown_to_the_network_but_not_to_references() -> None:
 
 
 def test_each_place_is_learned_up_to_the_first_end() -> None:
-    words = torch.from_numpy(padded([[START, 5, 6, END], [START, 7, END], [START, 8, END]], 9))
+    words = torch.from_numpy(padded([[START, 5, 6, END], [START, 7, END], [START, 8, END], [END] * 9]))[:3]
     inputs, targets, kept = next_words(words)
     assert inputs.tolist() == [[START, 5, 6], [START, 7, END], [START, 8, END]]
     assert targets[kept].tolist() == [5, 6, END, 7, END, 8, END]
@@ -307,7 +306,7 @@ def test_features_are_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--page", "--features-to"])
 def test_files_that_cant_be_written_are_told_before_any_work(tmp_path: Path, option: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no folder .*nowhere"):  # though there is no such run either
+    with pytest.raises(ConfigError, match=r"there is no directory .*nowhere"):  # though there is no such run either
         application(["caption", option, f"{tmp_path}/nowhere/file", "--run", "none"], standalone_mode=False)
 
 

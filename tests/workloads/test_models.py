@@ -14,11 +14,11 @@ from minga.workloads.models import (
     LeNet5,
     MultilayerPerceptron,
     NielsenNet,
+    ResNet34,
     SmallConvNet,
     SmallResNet,
     SmallTransformer,
 )
-from minga.workloads.resnet import ResNet34
 from minga.workloads.tasks import Autoencoder
 
 MODELS = [DigitsNet, LeNet5, NielsenNet, MultilayerPerceptron, SmallConvNet, SmallResNet]

@@ -16,13 +16,12 @@ import minga
 from minga.data.formats import origin_of_path
 from minga.data.formats.base import PictureShape
 from minga.data.formats.tables import TableChoice
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.errors import DataError
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
 from minga.workloads.cifar10 import VggLike
-from minga.workloads.resnet import ResNet34
+from minga.workloads.models import ResNet34
 
 
 def kinds(model: nn.Sequential) -> list[str]:

@@ -13,8 +13,7 @@ from minga.metrics.evaluation import evaluate
 from minga.model.replica import Replica
 from minga.runs.workload import load_workload
 from minga.testing.worlds import train_in_threads
-from minga.training.checkpoints.files import list_checkpoints
-from minga.training.checkpoints.retention import best_of
+from minga.training.checkpoints.files import best_of, list_checkpoints
 from minga.workloads.tasks import LABELS, number_in_words
 
 

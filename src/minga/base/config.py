@@ -5,8 +5,9 @@
         nodes: int = 1
 
 Fields are checked and converted by their types (pydantic does that), whether they come from Python, from TOML
-or from the command line; `check()` is for what several fields say together. The string under a field is its
-documentation, for people who read the source and for those who ask the command line.
+or from the command line. `Annotated[int, limits(1)]` says what a number may be; `check()` is for what several fields
+say together. The string under a field is its documentation, for people who read the source and for those who ask
+the command line.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import ast
 import dataclasses
 import functools
 import inspect
+import math
 import textwrap
 import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import AfterValidator, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "documentation_of", "fields_of"]
+__all__ = ["AnyConfig", "Config", "FieldError", "build", "default_of", "documentation_of", "fields_of", "limits"]
 
 
 class FieldError(ConfigError):
@@ -124,6 +126,18 @@ def build(cls: type[AnyConfig], values: Mapping[str, Any]) -> AnyConfig:
     return cls(**values)
 
 
+def limits(least: float, most: float = math.inf) -> AfterValidator:
+    """What a number may be, in the type of its field. Infinity is never meant, and neither is NaN."""
+    should = f"at least {least}" if most == math.inf else f"{least} to {most}"
+
+    def check(value: float) -> float:
+        if not least <= value <= most or value == math.inf:
+            raise ConfigError(f"should be {should}, not {f'{value:g}' if isinstance(value, float) else value}")
+        return value
+
+    return AfterValidator(check)
+
+
 def default_of(field: dataclasses.Field[Any]) -> Any:
     """A field's default value, `dataclasses.MISSING` where it has none."""
     if field.default_factory is not dataclasses.MISSING:
@@ -133,7 +147,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     """Name, type, default and one-line description of each field, for listings."""
-    documented, hints = documentation_of(cls), typing.get_type_hints(cls)
+    documented = documentation_of(cls)  # type: ignore[arg-type]  # classes can be hashed, whatever their instances do
+    hints = typing.get_type_hints(cls)
     listed = []
     for field in _fields(cls):
         hint = hints[field.name]
@@ -143,15 +158,9 @@ def fields_of(cls: type[Config]) -> list[tuple[str, str, Any, str]]:
     return listed
 
 
-def documentation_of(cls: type[Config]) -> Mapping[str, str]:
-    """The string under each field."""
-    key: Any = cls  # for mypy, a class whose instances define __hash__ is none that can be hashed
-    return _documentation(key)
-
-
 @functools.cache
-def _documentation(cls: Any) -> dict[str, str]:
-    """Read from the source: the one place where it is written."""
+def documentation_of(cls: Any) -> Mapping[str, str]:
+    """The string under each field of a configuration, read from the source: the one place where it is written."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" not in vars(base):

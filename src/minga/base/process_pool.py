@@ -17,8 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["Pool"]
 
@@ -26,26 +25,19 @@ P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 
-class Pool:
+class Pool(ProcessPoolExecutor):
     """`begin(*arguments)` runs first in each process. A process that is killed raises `BrokenProcessPool` here."""
 
     def __init__(self, processes: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         # Fresh processes instead of forked ones: forks of a process with threads can hang.
-        self._pool = ProcessPoolExecutor(
-            processes, get_context("spawn"), initializer=_begin, initargs=(begin, arguments)
-        )
+        super().__init__(processes, get_context("spawn"), initializer=_begin, initargs=(begin, arguments))
 
-    def __enter__(self) -> Self:
-        return self
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(cancel_futures=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def submit(self, function: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs) -> Future[Answer]:
+    def submit(self, fn: Callable[P, Answer], /, *args: P.args, **kwargs: P.kwargs) -> Future[Answer]:
         with _deaf_to_interrupts():
-            return self._pool.submit(function, *args, **kwargs)
+            return super().submit(fn, *args, **kwargs)
 
 
 @contextlib.contextmanager

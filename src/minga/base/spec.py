@@ -7,8 +7,8 @@ describe(strategy)                              # and back again
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,7 @@ class Preset:
     def cls(self) -> type[Named]:
         if not isinstance(self.home, str):
             return self.home
-        module, _, name = self.home.partition(":")
-        found: type[Named] = getattr(importlib.import_module(module), name)
+        found: type[Named] = pkgutil.resolve_name(self.home)
         return found
 
     def means(self, cls: type[Named]) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present, say
 from minga.errors import ConfigError, MingaError
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def bench(
         return
     outcome = _run(loaded, directory, fresh=fresh, report=not no_report, quiet=as_json)
     report = None if no_report else _write_report(outcome)
-    if as_json:
-        _print_json(outcome, report)
-    else:
-        _print(outcome, report)
+    present(_to_dict(outcome, report), lambda: _print(outcome, report), as_json=as_json)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -71,18 +68,16 @@ def _list(as_json: bool) -> None:
     from minga.study import load_study, shipped_studies
 
     studies = [load_study(name) for name in shipped_studies()]
-    if as_json:
-        keys = ("name", "title", "question")
-        listed = [
-            {**{key: getattr(each, key) for key in keys}, "cells": len(each.cells), "runs": len(each.jobs)}
-            for each in studies
-        ]
-        print(json.dumps({"studies": listed}))
-        return
-    console = Console(highlight=False)
-    for each in studies:
-        console.print(f"[bold]{each.name}[/]  {each.title}: {len(each.cells)} cells, {len(each.jobs)} runs")
-        console.print(f"    {each.question}")
+    listed = [
+        {key: getattr(each, key) for key in ("name", "title", "question")}
+        | {"cells": len(each.cells), "runs": len(each.jobs)}
+        for each in studies
+    ]
+    lines = [
+        f"[bold]{each.name}[/]  {each.title}: {len(each.cells)} cells, {len(each.jobs)} runs\n    {each.question}"
+        for each in studies
+    ]
+    present({"studies": listed}, "\n".join(lines), as_json=as_json)
 
 
 def _dry_run(study: Study, directory: Path, as_json: bool) -> None:
@@ -98,28 +93,24 @@ def _dry_run(study: Study, directory: Path, as_json: bool) -> None:
     left = [seconds + study.cool_down_seconds for _, is_done, seconds in jobs if not is_done]
     pretraining = forecast.seconds(first) if first and left else 0.0
     whole_seconds = sum(left) + pretraining
-    if as_json:
-        listed = [
-            {"cell": job.cell.identity, "label": job.cell.label, "repetition": job.repetition, "done": is_done}
-            | {"values": dict(job.cell.values), "environment": job.cell.environment, "estimated_seconds": seconds}
-            for job, is_done, seconds in jobs
-        ]
-        whole = {"study": study.name, "directory": str(directory), "runs": listed}
-        estimated = {"pretraining_estimated_seconds": pretraining, "estimated_seconds": whole_seconds}
-        print(json.dumps(whole | estimated))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(study.title)}[/]: {escape(study.question)}")
+    listed = [
+        {"cell": job.cell.identity, "label": job.cell.label, "repetition": job.repetition, "done": is_done}
+        | {"values": dict(job.cell.values), "environment": job.cell.environment, "estimated_seconds": seconds}
+        for job, is_done, seconds in jobs
+    ]
+    whole = {"study": study.name, "directory": str(directory), "runs": listed}
+    estimated = {"pretraining_estimated_seconds": pretraining, "estimated_seconds": whole_seconds}
+    lines = [f"[bold]{escape(study.title)}[/]: {escape(study.question)}"]
     if pretraining:
-        console.print(
-            f"      pretraining, whose weights all runs begin with: about {duration(pretraining)} (estimated)"
-        )
+        about = f"about {duration(pretraining)} (estimated)"
+        lines.append(f"      pretraining, whose weights all runs begin with: {about}")
     for number, (job, is_done, seconds) in enumerate(jobs, start=1):
         state = "done" if is_done else f"about {duration(seconds)} (estimated)"
-        console.print(f"{number:4}  {escape(str(job))}: {state}")
-    console.print(
+        lines.append(f"{number:4}  {escape(str(job))}: {state}")
+    lines.append(
         f"{len(left)} of {len(jobs)} runs to do: about {duration(whole_seconds)} (estimated); into {directory}"
     )
+    present(whole | estimated, "\n".join(lines), as_json=as_json)
 
 
 def _run(study: Study, directory: Path, *, fresh: bool, report: bool, quiet: bool) -> Outcome:
@@ -132,11 +123,10 @@ def _run(study: Study, directory: Path, *, fresh: bool, report: bool, quiet: boo
     except KeyboardInterrupt:
         outcome = outcome_of(study, directory)
         missing = len(study.jobs) - len(outcome.done)
-        console.print(
+        say(
             f"interrupted; all processes of the run are ended. {len(outcome.done)} runs are done, {missing} are left: "
             "the same command goes on with these",
-            highlight=False,
-            soft_wrap=True,
+            stderr=True,
         )
         if report:
             _write_report(outcome)
@@ -152,42 +142,35 @@ def _write_report(outcome: Outcome) -> Path | None:
     try:
         return write_report([outcome.directory], outcome.directory)
     except MingaError as error:  # the results are there all the same, and are shown
-        Console(stderr=True).print(f"no report: {error}", markup=False, highlight=False, soft_wrap=True)
+        say(f"no report: {error}", markup=False, stderr=True)
         return None
 
 
 def _print(outcome: Outcome, report: Path | None) -> None:
     from minga.study.answer import answer_table, rows_of
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(outcome.study.title)}[/]: {escape(outcome.study.question)}", soft_wrap=True)
-    console.print(answer_table(rows_of(outcome)))
+    say(f"[bold]{escape(outcome.study.title)}[/]: {escape(outcome.study.question)}")
+    Console(highlight=False).print(answer_table(rows_of(outcome)))
     for result in outcome.failed:
-        what = f"{result.label}, repetition {result.repetition + 1}"
-        console.print(f"[red]failed[/]: {escape(what)}: {escape(result.error or '')}", soft_wrap=True)
+        say(f"[red]failed[/]: {escape(str(result))}: {escape(result.error or '')}")
     if outcome.failed:
-        console.print("the same command tries the failed ones again", soft_wrap=True)
-    console.print(f"everything is in {outcome.directory}", soft_wrap=True)
+        say("the same command tries the failed ones again")
+    say(f"everything is in {outcome.directory}")
     if report is not None:
-        console.print(f"report: {report}", soft_wrap=True)
+        say(f"report: {report}")
 
 
-def _print_json(outcome: Outcome, report: Path | None) -> None:
+def _to_dict(outcome: Outcome, report: Path | None) -> dict[str, Any]:
     from minga.study.answer import rows_of
 
-    print(
-        json.dumps(
-            {
-                "study": outcome.study.name,
-                "question": outcome.study.question,
-                "directory": str(outcome.directory),
-                "report": str(report) if report else None,
-                "done": len(outcome.done),
-                "failed": [
-                    {"label": result.label, "repetition": result.repetition, "error": result.error}
-                    for result in outcome.failed
-                ],
-                "cells": [row.to_dict() for row in rows_of(outcome)],
-            }
-        )
-    )
+    return {
+        "study": outcome.study.name,
+        "question": outcome.study.question,
+        "directory": str(outcome.directory),
+        "report": str(report) if report else None,
+        "done": len(outcome.done),
+        "failed": [
+            {"label": result.label, "repetition": result.repetition, "error": result.error} for result in outcome.failed
+        ],
+        "cells": [row.to_dict() for row in rows_of(outcome)],
+    }

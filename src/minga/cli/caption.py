@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 
 from minga.cli.options import DataOption, JsonOption
+from minga.cli.output import check_writable, present, say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,22 +25,20 @@ def caption(
     pictures: Annotated[
         list[str] | None, typer.Argument(metavar="IMAGE...", help="Files, or names of photographs of the data set.")
     ] = None,
-    run: Annotated[Path | None, typer.Option("--run", metavar="RUN", help="A run of flickr8k-captions.")] = None,
-    beam: Annotated[int, typer.Option("--beam", help="Sentences looked at for each picture (1: greedy).")] = 3,
+    run: Annotated[Path | None, typer.Option(metavar="RUN", help="A run of flickr8k-captions.")] = None,
+    beam: Annotated[int, typer.Option(help="Sentences looked at for each picture (1: greedy).")] = 3,
     encoder: Annotated[
-        str | None, typer.Option("--encoder", help="For files: vgg16 (needs torchvision), or file.py:encoder.")
+        str | None, typer.Option(help="For files: vgg16 (needs torchvision), or file.py:encoder.")
     ] = None,
-    score: Annotated[
-        str | None, typer.Option("--score", metavar="SPLIT", help="BLEU-1..4 of a whole split: dev or test.")
-    ] = None,
+    score: Annotated[str | None, typer.Option(metavar="SPLIT", help="BLEU-1..4 of a whole split: dev or test.")] = None,
     features_to: Annotated[
-        Path | None, typer.Option("--features-to", metavar="FILE.npz", help="Only compute a folder's features.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Only compute a folder's features.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE.html", help="Write pictures and captions as a page.")
+        Path | None, typer.Option(metavar="FILE.html", help="Write pictures and captions as a page.")
     ] = None,
     photographs: Annotated[
-        Path | None, typer.Option("--photographs", metavar="DIR", help="For --page: where the data set's pictures are.")
+        Path | None, typer.Option(metavar="DIR", help="For --page: where the data set's pictures are.")
     ] = None,
     data: DataOption = None,
     as_json: JsonOption = False,
@@ -63,11 +61,9 @@ def caption(
 
     if beam < 1:
         raise ConfigError(f"--beam should be at least 1, not {beam}")
-    for target in (features_to, page):  # before minutes of work, not after them
-        if target is not None and not target.parent.is_dir():
-            raise ConfigError(
-                f"{target} can't be written: there is no folder {target.parent}; make it, or give another"
-            )
+    for target in (features_to, page):
+        if target is not None:
+            check_writable(target)
     if features_to is not None:
         _compute_features(pictures or [], encoder, features_to, as_json=as_json)
         return
@@ -76,11 +72,8 @@ def caption(
     speaker = Speaker.of(run, data)
     if score is not None:
         reached = speaker.score(score, beam=beam)
-        if as_json:
-            print(json.dumps({"split": score, "beam": beam, **reached}))
-        else:
-            shown = "   ".join(f"{name} [bold]{value:.3f}[/]" for name, value in reached.items())
-            Console().print(f"{score}, beam {beam}: {shown}", highlight=False)
+        shown = "   ".join(f"{name} [bold]{value:.3f}[/]" for name, value in reached.items())
+        present({"split": score, "beam": beam, **reached}, f"{score}, beam {beam}: {shown}", as_json=as_json)
         return
     if not pictures and page is not None:
         pictures = speaker.content.names["test"][:_ON_A_PAGE]
@@ -89,11 +82,8 @@ def caption(
     told = _tell(speaker, pictures, encoder, beam)
     if page is not None:
         _write_page(page, photographs, speaker, told, f"By {run.name}, beam {beam}. Below: what people said.")
-    if as_json:
-        print(json.dumps(told))
-    else:
-        for name, sentence in told.items():
-            print(f"{name}: {sentence}" if len(told) > 1 else sentence)
+    lines = [f"{name}: {sentence}" if len(told) > 1 else sentence for name, sentence in told.items()]
+    present(told, lambda: print("\n".join(lines)), as_json=as_json)
 
 
 def _tell(speaker: Speaker, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
@@ -146,9 +136,8 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path, *, 
     found = sorted(path for path in Path(folders[0]).iterdir() if path.suffix.lower() in _ENDINGS)
     if not found:
         raise ConfigError(f"{folders[0]} has no pictures ({', '.join(_ENDINGS)})")
-    console = Console(stderr=True)
     skipped: dict[str, str] = {}
-    with Progress(console=console, transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("photographs", total=len(found))
         features = encode(
             load_encoder(encoder), found, done=lambda count: bar.update(task, completed=count), skipped=skipped
@@ -157,12 +146,11 @@ def _compute_features(folders: list[str], encoder: str | None, target: Path, *, 
         save_features(target, features, encoder)
     except OSError as error:
         raise ConfigError(f"{target} can't be written: {error.strerror}; give another file") from None
-    if as_json:
-        told = {"photographs": len(features.names), "numbers": features.width, "file": str(target), "skipped": skipped}
-        print(json.dumps(told))
-        return
-    for problem in skipped.values():
-        console.print(f"skipped: {problem}", highlight=False, markup=False, soft_wrap=True)
     told_skipped = f"; {len(skipped):,} were skipped" if skipped else ""
     outcome = f"{len(features.names):,} photographs, {features.width:,} numbers each, in {target}{told_skipped}"
-    console.print(outcome, highlight=False, markup=False, soft_wrap=True)
+    lines = [*(f"skipped: {problem}" for problem in skipped.values()), outcome]
+    present(
+        {"photographs": len(features.names), "numbers": features.width, "file": str(target), "skipped": skipped},
+        lambda: say("\n".join(lines), markup=False, stderr=True),
+        as_json=as_json,
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present
 
 __all__ = ["cert"]
 
@@ -36,10 +35,7 @@ def cert(
     from minga.net.certificates import make_certificates
 
     made = make_certificates(directory, addresses, days=days)
-    if as_json:
-        print(json.dumps({"directory": str(directory), "nodes": {path.name: str(path) for path in made}, "days": days}))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    for path in made:
-        console.print(f"{path}  [dim]copy this directory to the node {path.name}[/]")
-    console.print(f"[dim]keep {directory / 'authority.key'} to yourself: it can make certificates[/]")
+    lines = [f"{path}  [dim]copy this directory to the node {path.name}[/]" for path in made]
+    lines += [f"[dim]keep {directory / 'authority.key'} to yourself: it can make certificates[/]"]
+    nodes = {path.name: str(path) for path in made}
+    present({"directory": str(directory), "nodes": nodes, "days": days}, "\n".join(lines), as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present, say
 from minga.errors import ConfigError
 
 __all__ = ["checkpoints"]
@@ -32,17 +32,13 @@ def checkpoints(
     if not (run / "experiment.toml").is_file():
         raise ConfigError(f"{run} is no directory of a run: it has no experiment.toml")
     listed = _listed(run)
-    if as_json:
-        print(json.dumps(listed))
-    else:
-        _print(run, listed)
+    present(listed, lambda: _print(run, listed), as_json=as_json)
     if listed and not any(entry["whole"] for entry in listed):
         raise typer.Exit(1)
 
 
 def _listed(run: Path) -> list[dict[str, Any]]:
-    from minga.training.checkpoints.files import list_checkpoints, summary_of
-    from minga.training.checkpoints.retention import best_of
+    from minga.training.checkpoints.files import best_of, list_checkpoints, summary_of
 
     found = list_checkpoints(run)
     problems = {checkpoint.name: checkpoint.problem() for checkpoint in found}
@@ -61,9 +57,8 @@ def _listed(run: Path) -> list[dict[str, Any]]:
 def _print(run: Path, listed: list[dict[str, Any]]) -> None:
     from minga.report.numbers import size
 
-    console = Console()
     if not listed:
-        console.print(f"{run} has no checkpoints", highlight=False, soft_wrap=True)
+        say(f"{run} has no checkpoints")
         return
     table = Table()
     for column in ("step", "time", "size", "ranks", "metric", "state"):
@@ -79,5 +74,5 @@ def _print(run: Path, listed: list[dict[str, Any]]) -> None:
             f"{metric}{', best' if entry['best'] else ''}",
             state,
         )
-    console.print(table)
-    console.print(f"Go on from the last whole one: minga train --resume {run}", highlight=False, soft_wrap=True)
+    Console().print(table)
+    say(f"Go on from the last whole one: minga train --resume {run}")

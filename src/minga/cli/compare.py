@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from rich.console import Console
 
 from minga.cli.execute import execute
 from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
+from minga.cli.output import present
 
 __all__ = ["compare"]
 
@@ -41,7 +41,8 @@ def compare(
         for spec in strategy
     ]
     summaries = [execute(each, quiet=as_json) for each in experiments]
-    if as_json:
-        print(json.dumps([summary.to_dict() for summary in summaries]))
-    else:
-        Console().print(comparison_table(summaries))
+    present(
+        [summary.to_dict() for summary in summaries],
+        lambda: Console().print(comparison_table(summaries)),
+        as_json=as_json,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from minga.cli.options import JsonOption
-from minga.cli.prepare import DataPathOption
+from minga.cli.options import DataPathOption, JsonOption
+from minga.cli.output import bars, present, say
 from minga.errors import DataError
 
 if TYPE_CHECKING:
@@ -50,10 +49,7 @@ def list_datasets(data: DataPathOption = None, as_json: JsonOption = False) -> N
         }
         for dataset in known_datasets().values()
     ]
-    if as_json:
-        print(json.dumps({"data": str(place), "datasets": listed}))
-        return
-    _print_list(listed, place)
+    present({"data": str(place), "datasets": listed}, lambda: _print_list(listed, place), as_json=as_json)
 
 
 def fetch(
@@ -79,7 +75,6 @@ def fetch(
 
       minga data fetch flickr8k --from /media/stick --data DIR
     """
-    from minga.cli.bars import bars
     from minga.data.directory import data_directory
     from minga.data.fetching.fetch import fetch as bring
     from minga.data.sources import known_dataset
@@ -87,12 +82,11 @@ def fetch(
     dataset, place = known_dataset(name), data_directory(data)
     if link and source is None:
         raise DataError("--link needs --from DIR: there is nothing to link to in a download")
-    console = Console(highlight=False, stderr=as_json)
     if not as_json:
-        console.print(f"[bold]{dataset.name}[/]: {escape(dataset.title)}\nlicence: {escape(dataset.licence)}")
-        console.print(f"cite: {escape(dataset.citation)}")
+        say(f"[bold]{dataset.name}[/]: {escape(dataset.title)}\nlicence: {escape(dataset.licence)}")
+        say(f"cite: {escape(dataset.citation)}")
         if dataset.note:
-            console.print(f"note: {escape(dataset.note)}")
+            say(f"note: {escape(dataset.note)}")
     brought = bring(
         dataset,
         place,
@@ -101,15 +95,12 @@ def fetch(
         everything=everything,
         progress=bars(quiet=as_json),
     )
-    if as_json:
-        files = [{"name": each.name, "state": each.state, "path": str(each.path)} for each in brought]
-        print(json.dumps({"name": dataset.name, "licence": dataset.licence, "files": files}))
-        return
-    for each in brought:
-        console.print(f"{each.state:>8}  {escape(str(each.path))}", soft_wrap=True)
-    workloads = _workloads(dataset)
-    if workloads:
-        console.print(f"Train on it: minga train {workloads[0]}{f' --data {place}' if data is not None else ''}")
+    files = [{"name": each.name, "state": each.state, "path": str(each.path)} for each in brought]
+    lines = [f"{each.state:>8}  {escape(str(each.path))}" for each in brought]
+    if workloads := _workloads(dataset):
+        lines.append(f"Train on it: minga train {workloads[0]}{f' --data {place}' if data is not None else ''}")
+    answer = {"name": dataset.name, "licence": dataset.licence, "files": files}
+    present(answer, "\n".join(lines), as_json=as_json)
 
 
 def verify(
@@ -125,7 +116,6 @@ def verify(
 
       minga data verify prepared/fish
     """
-    from minga.cli.bars import bars
     from minga.data.directory import data_directory
     from minga.data.fetching.verify import verify as examine
     from minga.data.prepared.manifest import is_prepared, verify_prepared
@@ -143,18 +133,19 @@ def verify(
 
 def _print_checks(name: str, checks: list[FileCheck], remedy: str, *, as_json: bool) -> None:
     wrong = [each for each in checks if each.wrong]
-    if as_json:
-        listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in checks]
-        print(json.dumps({"name": name, "whole": not wrong, "findings": listed}))
+    listed = [{"name": each.name, "state": each.state, "problem": each.problem} for each in checks]
+    lines = []
+    for each in checks:
+        color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
+        problem = f": {escape(each.problem)}" if each.problem else ""
+        lines.append(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}")
+    if wrong:
+        lines.append(f"{len(wrong)} wrong; get them again: {remedy}")
+    elif any(each.state == "unchecked" for each in checks):
+        lines.append(f"nothing wrong was found, but not all of {name} could be checked")
     else:
-        console = Console(highlight=False)
-        for each in checks:
-            color = "red" if each.wrong else "green" if each.state == "whole" else "yellow"
-            problem = f": {escape(each.problem)}" if each.problem else ""
-            console.print(f"[{color}]{each.state:>9}[/]  {escape(each.name)}{problem}", soft_wrap=True)
-        unchecked = any(each.state == "unchecked" for each in checks)
-        right = f"nothing wrong was found, but not all of {name} could be checked" if unchecked else f"{name} is whole"
-        console.print(f"{len(wrong)} wrong; get them again: {remedy}" if wrong else right, soft_wrap=True)
+        lines.append(f"{name} is whole")
+    present({"name": name, "whole": not wrong, "findings": listed}, "\n".join(lines), as_json=as_json)
     if wrong:
         raise typer.Exit(1)
 
@@ -183,6 +174,5 @@ def _print_list(listed: list[dict[str, Any]], place: Path) -> None:
             "[green]yes[/]" if entry["here"] else "no",
             escape(", ".join(entry["workloads"])),
         )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"They lie in {place}. Get one: minga data fetch NAME [--from DIR]", soft_wrap=True)
+    Console(highlight=False).print(table)
+    say(f"They lie in {place}. Get one: minga data fetch NAME [--from DIR]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present
 
 if TYPE_CHECKING:
-    from minga.measure.machine import MachineExamination
+    from minga.measure.machine.examination import MachineExamination
 
 __all__ = ["doctor"]
 
@@ -40,26 +40,13 @@ def doctor(as_json: JsonOption = False) -> None:
       minga doctor --json
     """
     from minga._version import __version__
-    from minga.measure.machine import examine
+    from minga.measure.machine.examination import examine
     from minga.runs.experiment import Cluster
 
     examination = examine(minga_version=__version__, threads_per_rank=Cluster().threads)
-    if as_json:
-        print(json.dumps(_to_dict(examination)))
-    else:
-        _print(examination)
+    present(examination.to_dict(), lambda: _print(examination), as_json=as_json)
     if not examination.local_run_works:
         raise typer.Exit(1)
-
-
-def _to_dict(examination: MachineExamination) -> dict[str, object]:
-    import dataclasses
-
-    return {
-        "local_run_works": examination.local_run_works,
-        "counts": dict(examination.counts),
-        "findings": [dataclasses.asdict(finding) for finding in examination.findings],
-    }
 
 
 def _print(examination: MachineExamination) -> None:

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+
+from minga.cli.output import present, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from minga.launch.listening import Listening
+    from minga.report.live import View
     from minga.report.summary import Summary
     from minga.runs.experiment import Experiment
 
-__all__ = ["execute", "print_result", "print_summary"]
+__all__ = ["execute", "live_view", "print_result", "print_summary"]
 
 
 def execute(
     experiment: Experiment, *, quiet: bool, resume: Path | None = None, listening: Listening | None = None
 ) -> Summary:
-    """Run with a live view on standard error (standard output is for results); `resume`: go on with this run."""
+    """Run with a live view; `resume`: go on with this run."""
     from minga.engines.local import go_on, run
+
+    with live_view(quiet=quiet, when_interrupted="interrupted; all processes of the run are ended") as view:
+        if resume is not None:
+            return go_on(resume, experiment, view, listening=listening)
+        return run(experiment, view, listening=listening)
+
+
+@contextlib.contextmanager
+def live_view(*, quiet: bool, when_interrupted: str) -> Iterator[View]:
+    """On standard error, since standard output is for results. `quiet`: outside of a terminal, only what it waits for.
+
+    `when_interrupted`: what is said after Ctrl-C.
+    """
     from minga.report.live import WaitingView, view_for
 
     console = Console(stderr=True)
     try:
         with WaitingView(console) if quiet and not console.is_terminal else view_for(console) as view:
-            if resume is not None:
-                return go_on(resume, experiment, view, listening=listening)
-            return run(experiment, view, listening=listening)
+            yield view
     except KeyboardInterrupt:
-        console.print("interrupted; all processes of the run are ended")
+        say(when_interrupted, stderr=True)
         raise
 
 
-def print_result(summary: Summary, *, as_json: bool) -> None:
-    """The result, for machines or for people."""
-    if as_json:
-        print(json.dumps(summary.to_dict()))
+def print_result(summary: Summary | None, *, as_json: bool, without: str = "") -> None:
+    """The result, for machines or for people; `without`: what people are told where there is none."""
+    if summary is None:
+        present({}, lambda: say(without, stderr=True), as_json=as_json)
     else:
-        print_summary(summary)
+        present(summary.to_dict(), lambda: print_summary(summary), as_json=as_json)
 
 
 def print_summary(summary: Summary) -> None:
@@ -49,7 +64,6 @@ def print_summary(summary: Summary) -> None:
     from minga.report.numbers import duration, shown_metric, size
     from minga.report.terminal_tables import rank_table
 
-    console = Console()
     quality = "   ".join(
         f"{name} [bold]{shown_metric(name, value) if name != 'loss' else f'{value:.4f}'}[/]"
         for name, value in summary.metrics.items()
@@ -57,34 +71,32 @@ def print_summary(summary: Summary) -> None:
     nodes = f"{summary.nodes} node{'s' if summary.nodes > 1 else ''}"
     simulated = ", simulated" if summary.simulated else ""
     what = f"[bold]{summary.workload}[/], {nodes}, {summary.strategy}{simulated}"
-    console.print(f"{what}: {quality}" if quality else what, soft_wrap=True)
-    console.print(
+    say(f"{what}: {quality}" if quality else what)
+    say(
         f"{summary.steps:,} steps in {duration(summary.seconds)}, {summary.samples_per_second:,.0f} samples/s, "
-        f"{size(summary.bytes_sent)} sent",
-        highlight=False,
-        soft_wrap=True,
+        f"{size(summary.bytes_sent)} sent"
     )
     if summary.energy is not None:
         product = summary.energy.describe_delay_product(summary.seconds)
-        console.print(f"energy {summary.energy}, energy-delay product {product}", highlight=False, soft_wrap=True)
+        say(f"energy {summary.energy}, energy-delay product {product}")
     if network := _network(summary):
-        console.print(f"network: {network}", highlight=False, soft_wrap=True)
+        say(f"network: {network}")
     if summary.changes:
         count = f"{len(summary.changes)} changes of membership, the last: " if len(summary.changes) > 1 else ""
-        console.print(f"{count}{summary.changes[-1]}", highlight=False, markup=False, soft_wrap=True)
+        say(f"{count}{summary.changes[-1]}", markup=False)
     for link in summary.links_off:
-        console.print(f"a link is off: {link}", style="yellow", highlight=False, soft_wrap=True)
+        say(f"a link is off: {link}", style="yellow")
     if note := malformed_note(summary.malformed):
-        console.print(note, style="yellow", highlight=False, soft_wrap=True)
-    console.print(rank_table(summary.ranks))
+        say(note, style="yellow")
+    Console().print(rank_table(summary.ranks))
     if summary.staleness and set(summary.staleness) != {"0"}:
         ahead = ", ".join(f"{steps}: {count:,}" for steps, count in summary.staleness.items())
-        console.print(f"steps ahead of the slowest worker (how often): {ahead}", highlight=False, soft_wrap=True)
+        say(f"steps ahead of the slowest worker (how often): {ahead}")
     if summary.switched_after:
-        console.print(f"switched from all-reduce to servers after step {summary.switched_after:,}", highlight=False)
+        say(f"switched from all-reduce to servers after step {summary.switched_after:,}")
     for plan in summary.planned:
-        console.print(f"planned after step {plan['step']:,}: {plan['strategy']}", highlight=False)
-    console.print(f"everything is in {summary.run}", highlight=False, soft_wrap=True)
+        say(f"planned after step {plan['step']:,}: {plan['strategy']}")
+    say(f"everything is in {summary.run}")
 
 
 def _network(summary: Summary) -> str:

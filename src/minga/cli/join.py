@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from minga.cli.execute import print_result
+from minga.cli.execute import live_view, print_result
 from minga.cli.listen import InterfaceOption, TlsOption, TokenFileOption
 from minga.cli.options import DataOption, JsonOption, RunsOption
+from minga.cli.output import say
 from minga.errors import ConfigError
 
 __all__ = ["join"]
@@ -19,20 +19,18 @@ __all__ = ["join"]
 def join(
     where: Annotated[str, typer.Argument(metavar="ADDRESS:PORT", help="Where the run listens, as it was printed.")],
     token: Annotated[
-        str | None, typer.Option("--token", help="The run's token; MINGA_TOKEN or --token-file keep it to themselves.")
+        str | None, typer.Option(help="The run's token; MINGA_TOKEN or --token-file keep it to themselves.")
     ] = None,
     token_file: TokenFileOption = None,
     data: DataOption = None,
     workload: Annotated[
-        str | None, typer.Option("--workload", metavar="FILE.py", help="Where the workload's own file is here.")
+        str | None, typer.Option(metavar="FILE.py", help="Where the workload's own file is here.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Of this node; default: node-N.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of this node; default: node-N.")] = None,
     interface: InterfaceOption = None,
     tls: TlsOption = None,
     runs: RunsOption = None,
-    wait: Annotated[
-        str, typer.Option("--wait", metavar="TIME", help="How long to try until somebody answers.")
-    ] = "10s",
+    wait: Annotated[str, typer.Option(metavar="TIME", help="How long to try until somebody answers.")] = "10s",
     as_json: JsonOption = False,
 ) -> None:
     """Take part with this machine in a run that was started elsewhere with --listen; also while it trains.
@@ -49,7 +47,6 @@ def join(
     from minga.base.units import parse_duration
     from minga.engines.joining import Invitation, join_run
     from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
-    from minga.report.live import WaitingView, view_for
 
     address, port = parse_address(where)
     if not address or port is None:
@@ -69,21 +66,11 @@ def join(
         runs=runs or "runs",
         wait_seconds=parse_duration(wait),
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def when_known(run: Path, id: str) -> None:
         if not as_json:
-            console.print(f"{id} takes part; its events and logs are in {run}", markup=False)
+            say(f"{id} takes part; its events and logs are in {run}", markup=False, stderr=True)
 
-    try:
-        with WaitingView(console) if as_json and not console.is_terminal else view_for(console) as view:
-            summary = join_run(invitation, view, when_known=when_known)
-    except KeyboardInterrupt:
-        console.print("left the run; the others go on")
-        raise
-    if summary is not None:
-        print_result(summary, as_json=as_json)
-    elif as_json:
-        print("{}")
-    else:
-        console.print("the run was over before this node could train")
+    with live_view(quiet=as_json, when_interrupted="left the run; the others go on") as view:
+        summary = join_run(invitation, view, when_known=when_known)
+    print_result(summary, as_json=as_json, without="the run was over before this node could train")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minga.cli.options import JsonOption, link_options
+from minga.cli.output import present, say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,15 +27,11 @@ HostsOption = Annotated[int, typer.Option("--hosts", "-n", min=1, max=200, help=
 LinkFields = Annotated[dict[str, str], link_options()]
 CpuOption = Annotated[str, typer.Option(metavar="CORES", help="Cores' worth of time of each host: 0.5 or 1,0.5.")]
 LabOption = Annotated[
-    str | None, typer.Option("--lab", metavar="NAME", help="Which running lab; default: the one of minga lab up.")
+    str | None, typer.Option(metavar="NAME", help="Which running lab; default: the one of minga lab up.")
 ]
 
 
-def measure(
-    link: LinkFields,
-    hosts: HostsOption = 2,
-    as_json: JsonOption = False,
-) -> None:
+def measure(link: LinkFields, hosts: HostsOption = 2, as_json: JsonOption = False) -> None:
     """Make a lab, measure its links, remove it: what was asked and what this machine makes of it.
 
     Exit code 1 if a rate is more than 5 % or a delay more than 2 ms (or 10 %) off.
@@ -45,20 +42,12 @@ def measure(
     """
     with _lab(hosts, link) as lab:
         measured = lab.measure()
-    if as_json:
-        print(json.dumps(measured.to_dict()))
-    else:
-        _print(measured)
+    present(measured.to_dict(), lambda: _print(measured), as_json=as_json)
     if measured.off:
         raise typer.Exit(1)
 
 
-def up(
-    link: LinkFields,
-    hosts: HostsOption = 2,
-    cpu: CpuOption = "",
-    as_json: JsonOption = False,
-) -> None:
+def up(link: LinkFields, hosts: HostsOption = 2, cpu: CpuOption = "", as_json: JsonOption = False) -> None:
     """Make a lab and keep it until Ctrl-C; `minga lab shell h1` in another terminal goes in.
 
     Example:
@@ -69,11 +58,11 @@ def up(
 
     with _lab(hosts, link, cpu, purpose=registry.FOR_PEOPLE) as lab:
         measured = lab.measure()
-        if as_json:
-            print(json.dumps({"lab": lab.name, "hosts": lab.hosts, "measured": measured.to_dict()}), flush=True)
-        else:
-            _print(measured)
-            Console().print(f"{lab.name} is up; minga lab shell h1 goes in, Ctrl-C removes it", highlight=False)
+        present(
+            {"lab": lab.name, "hosts": lab.hosts, "measured": measured.to_dict()},
+            lambda: _print(measured, f"{lab.name} is up; minga lab shell h1 goes in, Ctrl-C removes it"),
+            as_json=as_json,
+        )
         while True:
             time.sleep(60)
 
@@ -94,20 +83,20 @@ def shell(
 
       minga lab shell h1 --bandwidth 10mbit --delay 5ms -- ip address
     """
+    from minga.lab import registry
     from minga.lab.namespaces import enter
 
     words = command or [os.environ.get("SHELL", "/bin/sh")]
     environment = {**os.environ, "MINGA_HOST": host, "PS1": rf"{host}:\w\$ "}
     described = hosts is not None or bool(link) or bool(cpu)
-    running = None if described else _find(lab, must=lab is not None)
-    if running is not None:
-        place = _host(running, host)
+    there = lab is not None or any(record.purpose == registry.FOR_PEOPLE for record in _running())
+    if there and not described:
+        place = _host(_find(lab), host)
         raise typer.Exit(_run(words, environment, lambda: enter(place)))
     with _lab(hosts or 2, link, cpu) as made:
         entering = made.entering(host)
         if not command:
-            others = ", ".join(f"{name} {place['address']}" for name, place in made.hosts.items())
-            Console(stderr=True).print(f"a new lab, for as long as this shell: {others}", highlight=False)
+            say(f"a new lab, for as long as this shell: {_addresses(made.hosts)}", stderr=True)
         code = _run(words, environment, entering)
     raise typer.Exit(code)
 
@@ -128,16 +117,13 @@ def change(
     from minga.lab.laboratory import adjust_link
     from minga.runs.network import LinkOverride
 
-    running = _find(lab, must=True)
-    assert running is not None
+    running = _find(lab)
     _host(running, host)
     if not link:
         raise ConfigError("nothing to change; give --bandwidth, --up, --down, --delay, --jitter or --loss")
     adjust_link(running, host, build(LinkOverride, link))
-    if as_json:
-        print(json.dumps({"lab": running.name, "host": host, "changed": True}))
-    else:
-        Console().print(f"{running.name}: the link of {host} is changed", highlight=False)
+    changed = {"lab": running.name, "host": host, "changed": True}
+    present(changed, f"{running.name}: the link of {host} is changed", as_json=as_json)
 
 
 def cut(
@@ -154,10 +140,9 @@ def cut(
     """
     from minga.lab.laboratory import cut_hosts
 
-    running = _find(lab, must=True)
-    assert running is not None
+    running = _find(lab)
     cut_hosts(running, hosts, loud=loud)
-    _tell(running, hosts, "cut off", as_json)
+    _print_changed(running, hosts, "cut off", as_json=as_json)
 
 
 def mend(
@@ -173,17 +158,14 @@ def mend(
     """
     from minga.lab.laboratory import mend_hosts
 
-    running = _find(lab, must=True)
-    assert running is not None
+    running = _find(lab)
     mend_hosts(running, hosts)
-    _tell(running, hosts, "joined again", as_json)
+    _print_changed(running, hosts, "joined again", as_json=as_json)
 
 
-def _tell(running: Record, hosts: list[str], what: str, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"lab": running.name, "hosts": hosts, "changed": True}))
-    else:
-        Console().print(f"{running.name}: {', '.join(hosts)} {what}", highlight=False)
+def _print_changed(running: Record, hosts: list[str], what: str, *, as_json: bool) -> None:
+    changed = {"lab": running.name, "hosts": hosts, "changed": True}
+    present(changed, f"{running.name}: {', '.join(hosts)} {what}", as_json=as_json)
 
 
 def list_labs(as_json: JsonOption = False) -> None:
@@ -193,24 +175,12 @@ def list_labs(as_json: JsonOption = False) -> None:
 
       minga lab list --json
     """
-    from minga.lab import registry
-
-    running = [record for record in registry.records() if record.alive]
-    if as_json:
-        listed = [
-            {"lab": each.name, "owner": each.owner, "purpose": each.purpose, "hosts": each.hosts} for each in running
-        ]
-        print(json.dumps(listed))
-        return
-    if not running:
-        Console().print("no lab is running")
-    for record in running:
-        hosts = ", ".join(f"{name} {place['address']}" for name, place in record.hosts.items())
-        Console().print(
-            f"[bold]{record.name}[/] ({record.purpose}, process {record.owner}): {hosts}",
-            highlight=False,
-            soft_wrap=True,
-        )
+    running = _running()
+    listed = [{"lab": each.name, "owner": each.owner, "purpose": each.purpose, "hosts": each.hosts} for each in running]
+    lines = [
+        f"[bold]{each.name}[/] ({each.purpose}, process {each.owner}): {_addresses(each.hosts)}" for each in running
+    ]
+    present(listed, "\n".join(lines) or "no lab is running", as_json=as_json)
 
 
 def clean(
@@ -229,10 +199,8 @@ def clean(
     removed = [*ended, *registry.leftovers()]
     for name in removed:
         registry.clean(name)
-    if as_json:
-        print(json.dumps({"removed": removed}))
-    else:
-        Console().print(f"removed: {', '.join(removed)}" if removed else "nothing was left behind", highlight=False)
+    people = f"removed: {', '.join(removed)}" if removed else "nothing was left behind"
+    present({"removed": removed}, people, as_json=as_json)
 
 
 def _lab(hosts: int, link: dict[str, str], cpu: str = "", purpose: str = "") -> Lab:
@@ -245,25 +213,34 @@ def _lab(hosts: int, link: dict[str, str], cpu: str = "", purpose: str = "") -> 
     return Lab(build(Network, link), hosts, cpu=shares, purpose=purpose)
 
 
-def _find(name: str | None, *, must: bool) -> Record | None:
+def _running() -> list[Record]:
     from minga.lab import registry
 
-    running = [record for record in registry.records() if record.alive]
+    return [record for record in registry.records() if record.alive]
+
+
+def _find(name: str | None) -> Record:
+    from minga.lab import registry
+
+    running = _running()
     if name is not None:
         chosen = [record for record in running if record.name == name]
         if not chosen:
             there = ", ".join(record.name for record in running) or "none"
             raise ConfigError(f"no lab {name!r} is running; running: {there}")
         return chosen[0]
-    if must and not running:
+    if not running:
         raise ConfigError("no lab is running; minga lab up makes one")
     for_people = [record for record in running if record.purpose == registry.FOR_PEOPLE]
     if len(for_people) == 1:
         return for_people[0]
-    if for_people or must:  # somebody's run, or one of several: no guessing
-        there = ", ".join(f"{record.name} ({record.purpose or 'no purpose given'})" for record in running)
-        raise ConfigError(f"say which lab is meant with --lab; running: {there}")
-    return None
+    # Somebody's run, or one of several: no guessing.
+    there = ", ".join(f"{record.name} ({record.purpose or 'no purpose given'})" for record in running)
+    raise ConfigError(f"say which lab is meant with --lab; running: {there}")
+
+
+def _addresses(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    return ", ".join(f"{name} {place['address']}" for name, place in hosts.items())
 
 
 def _host(record: Record, host: str) -> dict[str, Any]:
@@ -292,31 +269,25 @@ def _begin(entering: Any, interrupt: Any) -> None:
     entering()
 
 
-def _print(measured: Measured) -> None:
+def _print(measured: Measured, more: str | None = None) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("link")
     for name in ("up asked", "measured", "down asked", "measured", "delay asked", "measured"):
         table.add_column(name, justify="right")
     for link in measured.links:
-        table.add_row(
-            link["host"],
-            _rate(link["up_asked"]),
-            _rate(link["up_measured"]),
-            _rate(link["down_asked"]),
-            _rate(link["down_measured"]),
-            _milliseconds(link["delay_asked"]),
-            _milliseconds(link["delay_measured"]),
-        )
-    console = Console()
-    console.print(table)
-    console.print("Rates are TCP payload in Mbit/s; delays are one way, in ms.", style="dim")
+        cells = [
+            _in_units(link[f"{what}_{which}"], unit)
+            for what, unit in (("up", 1e6), ("down", 1e6), ("delay", 1e-3))
+            for which in ("asked", "measured")
+        ]
+        table.add_row(link["host"], *cells)
+    Console().print(table)
+    say("Rates are TCP payload in Mbit/s; delays are one way, in ms.", style="dim")
     for words in measured.off:
-        console.print(f"off: {words}", style="yellow", highlight=False)
+        say(f"off: {words}", style="yellow")
+    if more is not None:
+        say(more)
 
 
-def _rate(bits_per_second: float | None) -> str:
-    return "-" if bits_per_second is None else f"{bits_per_second / 1e6:,.2f}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1000 * seconds:.2f}"
+def _in_units(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:,.2f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +33,5 @@ def launch(
 
     experiment = given.experiment(str(script), nodes=given["nodes"] or 2)
     summary = run_script(experiment, script, arguments or [], show=not as_json)
-    if summary is not None:
-        print_result(summary, as_json=as_json)
-    elif as_json:
-        print("{}")
-    else:
-        print("the script never called run.prepare(), so there is nothing to report", file=sys.stderr)
+    without = "the script never called run.prepare(), so there is nothing to report"
+    print_result(summary, as_json=as_json, without=without)

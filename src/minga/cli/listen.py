@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from minga.cli.option_groups import options_of
+from minga.cli.output import say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,15 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["InterfaceOption", "Listen", "ListenOptions", "TlsOption", "TokenFileOption"]
 
-InterfaceOption = Annotated[
-    str | None, typer.Option("--interface", metavar="NAME", help="Network interface to use, such as eth0.")
-]
+InterfaceOption = Annotated[str | None, typer.Option(metavar="NAME", help="Network interface to use, such as eth0.")]
 TlsOption = Annotated[
-    str | None,
-    typer.Option("--tls", metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert."),
+    str | None, typer.Option(metavar="DIR", help="Encrypt everything; this node's directory as made by minga cert.")
 ]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
+    Path | None, typer.Option(metavar="FILE", help="File with the run's token; or MINGA_TOKEN.")
 ]
 
 
@@ -35,12 +32,10 @@ class Listen:
 
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen", metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."
-        ),
+        typer.Option(metavar="ADDRESS[:PORT]", help="Let other machines join (minga join), at this address."),
     ] = None
     expect: Annotated[
-        int | None, typer.Option("--expect", metavar="N", help="With --listen: nodes in all; --nodes are those here.")
+        int | None, typer.Option(metavar="N", help="With --listen: nodes in all; --nodes are those here.")
     ] = None
     interface: InterfaceOption = None
     tls: TlsOption = None
@@ -59,10 +54,12 @@ class Listen:
         token = find_token(None, self.token_file)
 
         def when_listening(address: str, port: int) -> None:
-            new_token = None if token is not None else listening.token
-            _print_how_to_join(address, port, listening, new_token, self.expect, quiet=quiet)
+            new_token = listening.token if token is None else None
+            say(
+                self._how_to_join(address, port, new_token, quiet=quiet, here=listening.here), markup=False, stderr=True
+            )
 
-        listening = Listening.at(
+        listening = Listening(
             self.listen,
             interface=self.interface,
             here=here or 1,
@@ -72,28 +69,23 @@ class Listen:
         )
         return listening
 
+    def _how_to_join(self, address: str, port: int, new_token: str | None, *, quiet: bool, here: int) -> str:
+        """What to do on the other machines; `new_token`: one that they can't know yet."""
+        from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
+
+        command = join_command(address, port, tls=self.tls is not None)
+        missing = self.expect - here if self.expect else 0
+        more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
+        lines = [f"listening on {address}:{port}{more}; on each of the other machines:"]
+        if limit := reach(address):
+            lines.append(f"({limit})")
+        if new_token is None:
+            lines.append(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)")
+        else:
+            lines.append(f"  {command} --token {new_token}")
+            if not quiet:
+                lines.append(f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}")
+        return "\n".join(lines)
+
 
 ListenOptions = Annotated[Listen, options_of(Listen, panel="Other machines")]
-
-
-def _print_how_to_join(
-    address: str, port: int, listening: Listening, new_token: str | None, expect: int | None, *, quiet: bool
-) -> None:
-    """What to do on the other machines, on standard error: standard output is for results."""
-    from minga.launch.listening import TOKEN_VARIABLE, join_command, reach
-
-    command = join_command(address, port, tls=listening.tls is not None)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    missing = expect - listening.here if expect else 0
-    more = f" for {missing} more node{'s' * (missing > 1)}" if missing else ""
-    console.print(f"listening on {address}:{port}{more}; on each of the other machines:", markup=False)
-    if limit := reach(address):
-        console.print(f"({limit})", markup=False)
-    if new_token is None:
-        console.print(f"  {command}     (with the same token, in {TOKEN_VARIABLE} or --token-file)", markup=False)
-        return
-    console.print(f"  {command} --token {new_token}", markup=False)
-    if not quiet:
-        console.print(
-            f"or, to keep the token out of the list of processes:  {TOKEN_VARIABLE}=... {command}", markup=False
-        )

@@ -5,10 +5,9 @@ Exit codes: 0 done, 1 the run failed, 2 what was asked for can't work, 130 inter
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import typer
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from minga.cli.commands import COMMANDS, Command, Group
+from minga.cli.commands import COMMANDS, Command
 from minga.cli.option_groups import expanded
 from minga.errors import MingaError, RankFailed, RunStopped, UsageError
 
@@ -25,54 +24,35 @@ __all__ = ["application", "main"]
 _LOOK: dict[str, Any] = {"rich_markup_mode": "rich"}
 
 
-class _Commands(Mapping[str, Any]):
-    """What the registry has below some words, by the next word. A command is imported when it is asked for.
-
-    `brief`: only as a line in a list, without its options, which take time to make.
-    """
-
-    def __init__(self, path: str, *, brief: bool = False) -> None:
-        self._path = path
-        self._brief = brief
-        inside = [name.removeprefix(path) for name in COMMANDS if name.startswith(path)]
-        self._names = [name for name in inside if " " not in name]
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        entry = COMMANDS[self._path + name]
-        if isinstance(entry, Group):
-            panel = {"rich_help_panel": entry.panel}
-            return _CommandGroup(
-                path=f"{self._path}{name} ", name=name, help=entry.help, no_args_is_help=True, **panel, **_LOOK
-            )
-        return _built(name, entry, brief=self._brief)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 class _CommandGroup(TyperGroup):
+    """What the registry has below some words. A command is imported when it is asked for."""
+
     def __init__(self, *, path: str = "", **settings: Any) -> None:
         super().__init__(**settings)
         self._path = path
-        self.commands = _Commands(path)  # type: ignore[assignment]  # nobody adds to it
+        self._listing = False
+        inside = [name.removeprefix(path) for name in COMMANDS if name.startswith(path)]
+        names: dict[str, Any] = dict.fromkeys(name for name in inside if " " not in name)
+        self.commands = names  # who wants what belongs to one asks `get_command`
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            return None
+        entry = COMMANDS[self._path + cmd_name]
+        if isinstance(entry, Command):
+            return _built(cmd_name, entry, brief=self._listing)
+        settings: dict[str, Any] = {"help": entry.help, "rich_help_panel": entry.panel, **_LOOK}
+        return _CommandGroup(path=f"{self._path}{cmd_name} ", name=cmd_name, no_args_is_help=True, **settings)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self.commands = _Commands(self._path, brief=True)  # type: ignore[assignment]
+        self._listing = True
         super().format_help(ctx, formatter)
-        self.commands = _Commands(self._path)  # type: ignore[assignment]
+        self._listing = False
 
 
 def _built(name: str, entry: Command, *, brief: bool) -> Any:
-    module, _, attribute = entry.home.partition(":")
-    function = getattr(importlib.import_module(module), attribute)
+    """`brief`: only as a line in a list, without its options, which take time to make."""
+    function = pkgutil.resolve_name(entry.home)
     alone = typer.Typer(add_completion=False, **_LOOK)
     alone.command(
         name,

@@ -2,10 +2,10 @@
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    x: Annotated[int, typer.Option(help="To the right.")] = 0
-    y: Annotated[int, typer.Option(help="Up.")] = 0
+    x: Annotated[int | None, typer.Option(help="To the right.")] = None
+    y: Annotated[int | None, typer.Option(help="Up.")] = None
 
-def draw(place: Annotated[Place, options_of(Place)], as_json: JsonOption = False) -> None: ...
+def draw(place: Annotated[Place, options_of(Place, panel="Place")], as_json: JsonOption = False) -> None: ...
 
 typer.Typer().command()(expanded(draw))     # draw --x 3 --y 4 --json
 """
@@ -13,7 +13,6 @@ typer.Typer().command()(expanded(draw))     # draw --x 3 --y 4 --json
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import inspect
 import typing
@@ -40,28 +39,18 @@ def optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def options_of(cls: Callable[..., Any], *, panel: str | None = None) -> OptionGroup:
-    """One option for each field of a dataclass, which the command gets; `panel`: their heading in help."""
+def options_of(cls: Callable[..., Any], *, panel: str) -> OptionGroup:
+    """One option for each field of a dataclass, all of which may be left out; `panel`: their heading in help."""
 
     def parameters() -> list[inspect.Parameter]:
-        hints = typing.get_type_hints(cls, include_extras=True)
-        return [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=_in_panel(hints[field.name], panel),
-            )
-            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-        ]
+        found = []
+        for name, annotation in typing.get_type_hints(cls, include_extras=True).items():
+            option = copy.copy(annotation.__metadata__[0])
+            option.rich_help_panel = panel
+            found.append(optional(name, annotation.__origin__, option))
+        return found
 
     return OptionGroup(parameters, lambda given: cls(**given))
-
-
-def _in_panel(annotation: Any, panel: str | None) -> Any:
-    option = copy.copy(annotation.__metadata__[0])
-    option.rich_help_panel = option.rich_help_panel or panel
-    return typing.Annotated[annotation.__origin__, option]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

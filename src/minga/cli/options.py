@@ -33,24 +33,27 @@ __all__ = [
     "EXPERIMENT_OPTIONS",
     "LINK_OPTIONS",
     "DataOption",
+    "DataPathOption",
     "ExperimentOptions",
     "FieldOption",
     "JsonOption",
+    "OptionalWorkloadArgument",
     "RunsOption",
     "WorkloadArgument",
+    "WorkloadOnlyArgument",
     "experiment_options",
     "link_options",
 ]
 
-WorkloadArgument = Annotated[
-    str, typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."
-    ),
-]
+_WORKLOAD = typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml.")
+WorkloadArgument = Annotated[str, _WORKLOAD]
+OptionalWorkloadArgument = Annotated[str | None, _WORKLOAD]
+WorkloadOnlyArgument = Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")]
+_DATA = typer.Option(
+    metavar="DIR", help="Directory with data sets; default: MINGA_DATA, or where minga data fetch puts them."
+)
+DataOption = Annotated[str | None, _DATA]
+DataPathOption = Annotated[Path | None, _DATA]
 RunsOption = Annotated[str | None, typer.Option(metavar="DIR", help="Where run directories go; default: runs")]
 SetOption = Annotated[
     list[str] | None,
@@ -66,7 +69,7 @@ class FieldOption:
     path: str
     """The field: `training.seed`."""
     flag: str | None = None
-    """One more name, such as `-n`; with two dashes: instead of the key."""
+    """One more name, such as `-n`."""
     metavar: str | None = None
     help: str | Callable[[], str] | None = None
     """Default: the first sentence under the field."""
@@ -83,9 +86,8 @@ class FieldOption:
     def parameter(self, name: str, config: type[Config]) -> inspect.Parameter:
         kind, about = _field(config, self.path)
         about = about if self.help is None else self.help if isinstance(self.help, str) else self.help()
-        flags = [] if (self.flag or "").startswith("--") else [f"--{name.replace('_', '-')}"]
         option = typer.Option(
-            *(flags + ([self.flag] if self.flag else [])),
+            *([f"--{name.replace('_', '-')}", self.flag] if self.flag else []),  # alone, the parser makes it
             metavar=self.metavar,
             help=about + (" Means tcp." if self.needs_tcp else ""),
             rich_help_panel=_PANELS.get(self.path.partition(".")[0]),
@@ -96,12 +98,16 @@ class FieldOption:
 def _field(config: Any, path: str) -> tuple[Any, str]:
     """What the command line takes for a field (text, where the configuration makes something else of it), and its
     documentation's first sentence."""
+    from pydantic import BeforeValidator
+
     from minga.base.config import documentation_of
 
     *outer, last = path.split(".")
     for name in outer:
         config = _without_none(_hints(config)[name])
     kind, about = _without_none(_hints(config)[last]), documentation_of(config)[last]
+    if not any(isinstance(each, BeforeValidator) for each in getattr(kind, "__metadata__", ())):
+        kind = getattr(kind, "__origin__", kind)
     sentence = re.match(r".*?\.(?=\s|$)", about, re.DOTALL)
     shown = " ".join((sentence[0] if sentence else about).split()).replace("`", "")
     return kind if kind in (int, float, bool) else str, shown
@@ -169,9 +175,7 @@ EXPERIMENT_OPTIONS: dict[str, FieldOption] = {
         help="How often to keep a checkpoint: 30s, 500steps.",
         read=_checkpoint_every,
     ),
-    "checkpoints": FieldOption(
-        "checkpoints.enabled", "--checkpoints/--no-checkpoints", help="Whether to keep any; default: every minute."
-    ),
+    "checkpoints": FieldOption("checkpoints.enabled", help="Whether to keep any; default: every minute."),
     "data": FieldOption("data", metavar="DIR"),
     "runs": FieldOption("runs", metavar="DIR"),
 }
@@ -219,15 +223,14 @@ class ExperimentOptions:
 
         `changed`: options by name, instead of what was given. `alone`: as one node of the cluster, the first one.
         """
-        import tomllib
-
         from minga.base.config import build
+        from minga.base.toml_files import read_toml
         from minga.runs.experiment import Experiment, load, with_codec, with_overrides
 
         table: dict[str, Any] = {"workload": workload}
         if workload.endswith(".toml"):
             load(Path(workload))  # for its errors, which name the line
-            table = tomllib.loads(Path(workload).read_text(encoding="utf-8"))
+            _, table = read_toml(Path(workload))
         given = {name: value for name, value in {**self._given, **changed}.items() if value is not None}
         settings = given.pop("settings", [])
         overrides: dict[str, Any] = {}

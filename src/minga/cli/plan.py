@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
 
-from minga.cli.options import DataOption, JsonOption, RunsOption, link_options
+from minga.cli.options import DataOption, JsonOption, RunsOption, WorkloadOnlyArgument, link_options
+from minga.cli.output import present, say
 from minga.cli.simulate import ProfileOption, load_machines, profile_for
 from minga.errors import ConfigError, unknown
 
@@ -23,35 +24,28 @@ __all__ = ["plan"]
 
 
 def plan(
-    workload: Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")],
+    workload: WorkloadOnlyArgument,
     link: Annotated[dict[str, str], link_options("bandwidth", "delay")],
-    cluster: Annotated[
-        Path | None, typer.Option("--cluster", metavar="FILE", help="The machines, as TOML; or say --nodes.")
-    ] = None,
+    cluster: Annotated[Path | None, typer.Option(metavar="FILE", help="The machines, as TOML; or say --nodes.")] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", "-n", help="How many machines there are.")] = None,
-    minimise: Annotated[str, typer.Option("--minimise", metavar="WHAT", help="time, bytes, energy or cost.")] = "time",
+    minimise: Annotated[str, typer.Option(metavar="WHAT", help="time, bytes, energy or cost.")] = "time",
     target: Annotated[
         float | None,
         typer.Option(
-            "--target",
-            metavar="VALUE",
-            help="Accuracy (or the workload's metric): train the best in virtual time until then.",
+            metavar="VALUE", help="Accuracy (or the workload's metric): train the best in virtual time until then."
         ),
     ] = None,
-    pilots: Annotated[int, typer.Option("--pilots", metavar="N", help="With --target: how many are trained.")] = 3,
-    within: Annotated[
-        str | None, typer.Option("--within", metavar="TIME", help="No longer than this: 10min, 90s.")
-    ] = None,
+    pilots: Annotated[int, typer.Option(metavar="N", help="With --target: how many are trained.")] = 3,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="No longer than this: 10min, 90s.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; default: the workload's own.")] = None,
     batches: Annotated[
-        str | None,
-        typer.Option("--batches", metavar="N,N", help="Samples of a node to choose among; default: the workload's."),
+        str | None, typer.Option(metavar="N,N", help="Samples of a node to choose among; default: the workload's.")
     ] = None,
     total_batch: Annotated[
-        int | None, typer.Option("--total-batch", help="Samples of all nodes together in a step, instead of --batches.")
+        int | None, typer.Option(help="Samples of all nodes together in a step, instead of --batches.")
     ] = None,
     profile: ProfileOption = None,
-    top: Annotated[int, typer.Option("--top", help="How many to show.")] = 10,
+    top: Annotated[int, typer.Option(help="How many to show.")] = 10,
     data: DataOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -122,13 +116,14 @@ def plan(
             )
     best = flown[0][0] if flown and flown[0][1].seconds is not None else found.best
     command = _command(workload, best, epochs, total_batch, data)
-    if as_json:
-        print(json.dumps(plan_table(found, command, limit) | pilot_table(target, flown)))
-        return
-    show_plan(found, machines, top, limit)
-    if target is not None:
-        show_pilots(target, flown)
-    Console().print(f"run it: [bold]{command}[/]", highlight=False, soft_wrap=True)
+
+    def show() -> None:
+        show_plan(found, machines, top, limit)
+        if target is not None:
+            show_pilots(target, flown)
+        say(f"run it: [bold]{command}[/]")
+
+    present(plan_table(found, command, limit) | pilot_table(target, flown), show, as_json=as_json)
 
 
 def _cluster(path: Path | None, nodes: int | None, link: dict[str, str]) -> PlannedCluster:
@@ -173,16 +168,11 @@ def _check_target(target: float, workload: str, data: str | None) -> None:
 
 def _command(workload: str, best: Planned, epochs: int | None, total_batch: int | None, data: str | None) -> str:
     """What runs the winner."""
-    import shlex
-
     candidate = best.candidate
     words = ["minga", "train", workload, "--nodes", str(candidate.nodes), "--strategy", candidate.name]
-    if total_batch is not None:
-        words += ["--total-batch", str(total_batch)]
-    else:
+    given = {"--total-batch": total_batch, "--epochs": epochs, "--data": data}
+    if total_batch is None:
         words += ["--batch", str(candidate.batch)]
-    if epochs is not None:
-        words += ["--epochs", str(epochs)]
-    if data is not None:
-        words += ["--data", data]
+    for option, value in given.items():
+        words += [option, str(value)] if value is not None else []
     return shlex.join(words)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from minga.cli.output import say
 from minga.plan.cluster import PlannedCluster
 from minga.plan.planner import Plan, Planned
 from minga.plan.trial_run import Reached
-from minga.plan.uncertainty import between, reached_between, step_between, waiting_between
 from minga.report.numbers import duration, size
 
 __all__ = ["pilot_table", "plan_table", "show_pilots", "show_plan"]
@@ -39,9 +40,9 @@ def plan_table(found: Plan, command: str, limit: float | None) -> dict[str, Any]
                 "exact": each.candidate.exact,
                 "order": list(each.candidate.order),
                 "step_seconds": each.price.step_seconds,
-                "step_seconds_between": step_between(each.price),
+                "step_seconds_between": each.price.step_between,
                 "waiting": each.price.waiting,
-                "waiting_between": waiting_between(each.price),
+                "waiting_between": each.price.waiting_between,
                 **_amounts(each, found.epochs),
                 "epochs_assumed": each.epochs,
                 "why": each.why,
@@ -56,7 +57,7 @@ def _amounts(each: Planned, epochs: float) -> dict[str, Any]:
     amounts: dict[str, Any] = {}
     for name, what in (("seconds", "time"), ("bytes", "bytes"), ("joules", "energy"), ("cost", "cost")):
         amounts[name] = each.price.total(epochs, what)
-        amounts[f"{name}_between"] = between(each.price, epochs, what)
+        amounts[f"{name}_between"] = each.price.between(epochs, what)
     return amounts
 
 
@@ -68,7 +69,7 @@ def pilot_table(target: float | None, flown: list[tuple[Planned, Reached]]) -> d
             "strategy": each.candidate.name,
             "nodes": each.candidate.nodes,
             **dataclasses.asdict(reached),
-            "seconds_between": None if reached.seconds is None else reached_between(reached.seconds),
+            "seconds_between": reached.seconds_between,
         }
         for each, reached in flown
     ]
@@ -88,68 +89,61 @@ def show_pilots(target: float, flown: list[tuple[Planned, Reached]]) -> None:
     table = Table("", *heads, box=None)
     for place, (each, reached) in enumerate(flown, start=1):
         when = reached.problem or ("not reached" if reached.seconds is None else duration(reached.seconds))
-        about = "" if reached.seconds is None else _between(reached_between(reached.seconds))
+        about = "" if reached.seconds_between is None else _between(reached.seconds_between)
         epochs = "" if reached.epochs is None else f"{reached.epochs:.3g}"
         nodes, best = str(each.candidate.nodes), f"{reached.best:.3f}"
         table.add_row(f"{place}", each.candidate.name, nodes, when, about, epochs, best)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     if all(reached.seconds is None for _, reached in flown):
-        console.print("None of them reaches it in these epochs; more may (--epochs).", style="yellow", highlight=False)
+        say("None of them reaches it in these epochs; more may (--epochs).", style="yellow")
 
 
 def show_plan(found: Plan, machines: PlannedCluster, top: int, limit: float | None) -> None:
     console = Console()
-    priced = machines.price_per_hour > 0
-    heads = ["strategy", "nodes", "batch", "a step", "waiting", "time", "between", "sent", "energy"]
-    heads += ["cost"] if priced else []
+    columns: dict[str, Callable[[Planned], str]] = {
+        "strategy": lambda each: each.candidate.name + ("" if each.candidate.exact else " ~"),
+        "nodes": lambda each: str(each.candidate.nodes),
+        "batch": lambda each: str(each.candidate.batch),
+        "a step": lambda each: f"{1000 * each.price.step_seconds:,.1f} ms",
+        "waiting": lambda each: f"{each.price.waiting:.0%}",
+        "time": lambda each: duration(each.seconds),
+        "between": lambda each: _between(each.price.between(found.epochs, "time")),
+        "sent": lambda each: size(each.price.total(found.epochs, "bytes")),
+        "energy": lambda each: f"{each.price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
+        "cost": lambda each: f"{each.price.total(found.epochs, 'cost'):,.4f}",
+    }
     # In a narrow terminal, what other columns show too gives way to the strategies' names.
-    narrow = console.width < _WIDE
-    shown = [place for place, head in enumerate(heads) if not (narrow and head in ("batch", "between", "energy"))]
-    table = Table("", *(heads[place] for place in shown), box=None)
+    left_out = {"batch", "between", "energy"} if console.width < _WIDE else set()
+    shown = {head: cell for head, cell in columns.items() if head not in left_out}
+    if not machines.price_per_hour:
+        del shown["cost"]
+    table = Table("", *shown, box=None)
     table.columns[1].overflow = "fold"
     for place, each in enumerate(found.ranked[:top], start=1):
-        price = each.price
-        mark = "" if each.candidate.exact else " ~"
-        cells = [
-            each.candidate.name + mark,
-            str(each.candidate.nodes),
-            str(each.candidate.batch),
-            f"{1000 * price.step_seconds:,.1f} ms",
-            f"{price.waiting:.0%}",
-            duration(each.seconds),
-            _between(between(price, found.epochs, "time")),
-            size(price.total(found.epochs, "bytes")),
-            f"{price.total(found.epochs, 'energy') / 1000:,.2f} kJ",
-            *([f"{price.total(found.epochs, 'cost'):,.4f}"] if priced else []),
-        ]
-        table.add_row(f"{place}", *(cells[number] for number in shown))
+        table.add_row(f"{place}", *(cell(each) for cell in shown.values()))
     console.print(table)
     for place, each in enumerate(found.ranked[: min(top, _REASONS)], start=1):
-        console.print(f"{place}: {each.why}", highlight=False, soft_wrap=True)
+        say(f"{place}: {each.why}")
     best = found.best
     if best.candidate.order:
         names = ", ".join(f"h{node + 1}" for node in best.candidate.order)
-        console.print(f"ranks in this order: {names}; machines get them in the order of joining", highlight=False)
+        say(f"ranks in this order: {names}; machines get them in the order of joining")
     alone = next((each for each in found.ranked if each.candidate.nodes == 1), None)
     if best.candidate.nodes == 1:
-        console.print("[bold]One node is best.[/]", highlight=False)
+        say("[bold]One node is best.[/]")
     elif alone is not None:
-        faster = alone.seconds / best.seconds
-        console.print(f"{faster:.2f}x as fast as one node ({duration(alone.seconds)})", highlight=False)
+        say(f"{alone.seconds / best.seconds:.2f}x as fast as one node ({duration(alone.seconds)})")
     if found.too_near:
-        console.print(f"{found.too_near} more are too near to the first to be sure", style="dim", highlight=False)
+        say(f"{found.too_near} more are too near to the first to be sure", style="dim")
     if found.left_out:
-        console.print(f"{len(found.left_out)} more could not be priced; --json says why", style="dim", highlight=False)
+        say(f"{len(found.left_out)} more could not be priced; --json says why", style="dim")
     if len({each.candidate.batch for each in found.ranked if each.candidate.nodes == 1}) > 1:
         text = "An epoch in larger batches has fewer steps, which may learn less: --target shows what they reach."
-        console.print(text, style="yellow", highlight=False)
+        say(text, style="yellow")
     if limit is not None and best.seconds > limit:
-        console.print(f"nothing takes less than {duration(limit)}", style="yellow", highlight=False)
-    console.print(
+        say(f"nothing takes less than {duration(limit)}", style="yellow")
+    say(
         f"{found.epochs:g} epochs; times are predictions, nine of ten within what is given; energy is estimated; "
         "~: not exactly what one node would learn, so some more epochs are assumed",
         style="dim",
-        highlight=False,
-        soft_wrap=True,
     )

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from minga.cli.options import JsonOption
+from minga.cli.options import DataPathOption, JsonOption
+from minga.cli.output import bars, present, say
 from minga.errors import DataError
 
 if TYPE_CHECKING:
     from minga.data.prepared.manifest import PreparedManifest
 
-__all__ = ["DataPathOption", "prepare"]
-
-DataPathOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Where data sets lie; default: MINGA_DATA, or a folder of yours."),
-]
+__all__ = ["prepare"]
 
 _SHOWN_CLASSES = 30
 _PICTURES = ("pictures", ("pictures", "idx", "cifar10"))
 _TABLES = ("tables", ("table",))
 _ONLY_OF = {
-    "--resize": _PICTURES,
-    "--grey": _PICTURES,
-    "--classes": ("folders of pictures", ("pictures",)),
-    "--target": _TABLES,
-    "--columns": _TABLES,
-    "--words": _TABLES,
-    "--task": _TABLES,
-    "--missing": _TABLES,
-    "--context": ("texts", ("text",)),
+    "resize": _PICTURES,
+    "grey": _PICTURES,
+    "classes": ("folders of pictures", ("pictures",)),
+    **dict.fromkeys(("target", "columns", "words", "task", "missing"), _TABLES),
+    "context": ("texts", ("text",)),
 }
 _IS = {
     "pictures": "a folder of pictures",
@@ -56,7 +50,7 @@ def prepare(
             metavar="NAME|FOLDER|FILE", help="A fetched data set, a folder of pictures per class, a table, or a text."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the prepared set goes.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the prepared set goes.")],
     resize: Annotated[str | None, typer.Option(metavar="WxH", help="Size of all pictures, such as 197x148.")] = None,
     grey: Annotated[bool, typer.Option("--grey", help="One channel instead of three.")] = False,
     dtype: Annotated[
@@ -104,33 +98,20 @@ def prepare(
 
       minga data prepare houses.csv --out prepared/houses --target price
     """
-    from minga.cli.bars import bars
     from minga.data.directory import data_directory
     from minga.data.formats import origin_of_known, origin_of_path
     from minga.data.formats.base import PictureShape
     from minga.data.formats.tables import TableChoice
+    from minga.data.preparing.prepare import Recipe, parse_size
     from minga.data.preparing.prepare import prepare as make
-    from minga.data.preparing.recipe import Recipe, parse_size
     from minga.data.sources import known_datasets
     from minga.data.split import parse_fractions
 
     known = known_datasets().get(source)
     origin = origin_of_known(known, data_directory(data)) if known is not None else origin_of_path(Path(source))
-    _refuse_in_vain(
-        origin.reader,
-        source,
-        {
-            "--resize": resize is not None,
-            "--grey": grey,
-            "--classes": classes is not None,
-            "--target": target is not None,
-            "--columns": columns is not None,
-            "--words": words is not None,
-            "--task": task != "auto",
-            "--missing": missing != "skip",
-            "--context": context != 64,
-        },
-    )
+    of_tables = {"target": target, "columns": columns, "words": words, "task": task, "missing": missing}
+    others = {"resize": resize, "grey": grey, "classes": classes, "context": context}
+    _refuse_in_vain(origin.reader, source, of_tables | others)
     width, height = parse_size(resize) if resize is not None else (None, None)
     origin = dataclasses.replace(
         origin,
@@ -151,24 +132,20 @@ def prepare(
         origin,
         out.expanduser(),
         recipe,
-        name=source if known is not None else None,
-        licence=known.licence if known is not None else "unknown",
-        citation=known.citation if known is not None else "",
+        known=known,
         replace=replace,
         progress=bars(quiet=as_json),
     )
-    if as_json:
-        print(json.dumps({"out": str(out), **json.loads(made.to_json())}))
-    else:
-        _print(made, out.expanduser())
+    answer = {"out": str(out), **json.loads(made.to_json())}
+    present(answer, lambda: _print(made, out.expanduser()), as_json=as_json)
 
 
-def _refuse_in_vain(reader: str, source: str, given: dict[str, bool]) -> None:
+def _refuse_in_vain(reader: str, source: str, values: Mapping[str, Any]) -> None:
     """`DataError` for an option that would do nothing: whoever gave it expects something else of this data set."""
-    for option, is_given in given.items():
-        what, readers = _ONLY_OF[option]
-        if is_given and reader not in readers:
-            raise DataError(f"{option} is for {what}, and {source} is {_IS[reader]}; leave it out")
+    options = inspect.signature(prepare).parameters
+    for name, (what, readers) in _ONLY_OF.items():
+        if values[name] != options[name].default and reader not in readers:
+            raise DataError(f"--{name} is for {what}, and {source} is {_IS[reader]}; leave it out")
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
@@ -178,7 +155,6 @@ def _listed(text: str | None) -> tuple[str, ...]:
 def _print(made: PreparedManifest, out: Path) -> None:
     from minga.report.numbers import size
 
-    console = Console(highlight=False)
     table = Table(title=f"{made.name}: samples of each class" if made.classes else made.name)
     table.add_column("class" if made.classes else "")
     for part in made.parts:
@@ -188,24 +164,21 @@ def _print(made: PreparedManifest, out: Path) -> None:
     if len(made.classes) > _SHOWN_CLASSES:
         table.add_row(f"... {len(made.classes) - _SHOWN_CLASSES} more", *("" for _ in made.parts))
     table.add_row("[bold]all[/]", *(f"{part.samples:,}" for part in made.parts.values()))
-    console.print(table)
-    counts = list(made.parts["train"].classes.values())
-    if counts:
-        smallest = min(counts)
-        ratio = (
-            "some class has none" if not smallest else f"the largest has {max(counts) / smallest:.2f} x the smallest"
-        )
-        console.print(f"balance of the training part: {ratio}")
+    Console(highlight=False).print(table)
+    if counts := made.parts["train"].classes.values():
+        smallest, largest = min(counts), max(counts)
+        ratio = f"the largest has {largest / smallest:.2f} x the smallest" if smallest else "some class has none"
+        say(f"balance of the training part: {ratio}")
     for name, field in made.fields.items():
-        console.print(f"{name}: {field.dtype} {'x'.join(map(str, field.shape)) or 'one number'}")
+        say(f"{name}: {field.dtype} {'x'.join(map(str, field.shape)) or 'one number'}")
     if made.normalisation is not None and len(made.normalisation.mean) <= 3:
         mean, deviation = made.normalisation.mean, made.normalisation.deviation
-        console.print(f"mean {_numbers(mean)}, deviation {_numbers(deviation)} (of the training part)")
+        say(f"mean {_numbers(mean)}, deviation {_numbers(deviation)} (of the training part)")
     if made.skipped:
-        console.print(f"[yellow]{made.skipped:,} could not be used and were skipped[/]: see {out / 'skipped.jsonl'}")
+        say(f"[yellow]{made.skipped:,} could not be used and were skipped[/]: see {out / 'skipped.jsonl'}")
     nbytes = sum(shard.bytes for part in made.parts.values() for shard in part.shards)
     files = sum(len(part.shards) for part in made.parts.values())
-    console.print(f"{size(nbytes)} in {files} shards in {out}; licence: {escape(made.licence)}", soft_wrap=True)
+    say(f"{size(nbytes)} in {files} shards in {out}; licence: {escape(made.licence)}")
 
 
 def _numbers(values: tuple[float, ...]) -> str:

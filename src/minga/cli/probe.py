@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.table import Table
 from minga.cli.execute import execute
 from minga.cli.listen import ListenOptions
 from minga.cli.options import ExperimentOptions, JsonOption, experiment_options
-from minga.cli.writable import check_writable
+from minga.cli.output import check_writable, present, say
 
 __all__ = ["probe"]
 
@@ -26,7 +25,7 @@ def probe(
     nodes: Annotated[
         int | None, typer.Option("--nodes", "-n", help="Nodes on this machine; default: 2, with --expect 1.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A cluster's file for minga plan.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="A cluster's file for minga plan.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure bandwidth, delay and what messages cost between nodes: on this machine, in a lab, or of joined machines.
@@ -40,7 +39,7 @@ def probe(
     from minga.comm.probing import Links
     from minga.measure.event_reader import events_of
     from minga.measure.events import Finished
-    from minga.plan.probed import to_toml
+    from minga.plan.cluster import to_toml
 
     here = nodes if nodes is not None else 1 if listen.listen is not None and listen.expect is not None else 2
     if out is not None:
@@ -62,16 +61,12 @@ def probe(
     links = Links.from_value(next(event.notes["links"] for event in ended if "links" in event.notes))
     if out is not None:
         out.write_text(to_toml(links), encoding="utf-8")
-    if as_json:
-        print(json.dumps(asdict(links)))
-        return
-    _show(links, out)
+    present(asdict(links), lambda: _print(links, out), as_json=as_json)
 
 
-def _show(links: Any, out: Path | None) -> None:
+def _print(links: Any, out: Path | None) -> None:
     from minga.base.units import format_bandwidth
 
-    console = Console()
     size = len(links.delay)
     table = Table("from", *(f"to h{rank + 1}" for rank in range(size)))
     for source in range(size):
@@ -81,12 +76,10 @@ def _show(links: Any, out: Path | None) -> None:
             known = f"{format_bandwidth(float(f'{8 * rate:.3g}'))}, {1000 * way:.3g} ms"
             cells.append("" if source == target else known if rate else "not measured")
         table.add_row(f"h{source + 1}", *cells)
-    console.print(table)
+    Console().print(table)
     cost = 1e9 * links.stolen_seconds_per_byte
     message = f"{1e6 * links.message_seconds:.2g} us" if links.message_seconds else "less than its packet on the link"
-    console.print(f"a message costs {message}, however short it is", highlight=False)
-    console.print(
-        f"a byte sent and one received take {cost:.2g} ns from a node that computes meanwhile", highlight=False
-    )
+    say(f"a message costs {message}, however short it is")
+    say(f"a byte sent and one received take {cost:.2g} ns from a node that computes meanwhile")
     if out is not None:
-        console.print(f"for minga plan --cluster: {out}", highlight=False, soft_wrap=True)
+        say(f"for minga plan --cluster: {out}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,33 +10,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from minga.cli.options import DataOption, JsonOption
-from minga.cli.writable import check_writable
+from minga.cli.options import DataOption, JsonOption, WorkloadOnlyArgument
+from minga.cli.output import check_writable, present, say
+from minga.errors import ConfigError
 
 if TYPE_CHECKING:
     from minga.simulate.profile import Profile
 
 __all__ = ["measured_profile", "name_of", "profile"]
 
-ProcessesOption = Annotated[
-    int, typer.Option("--processes", metavar="N", help="Measure with so many at once, as will train on this machine.")
-]
-
 
 def profile(
-    workload: Annotated[str, typer.Argument(help="A built-in workload (digits, mnist, ...) or file.py:name.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Default: WORKLOAD.profile.json, here.")
-    ] = None,
+    workload: WorkloadOnlyArgument,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: WORKLOAD.profile.json, here.")] = None,
     batch: Annotated[
         list[int] | None, typer.Option("--batch", "-b", help="Samples in a step; repeatable. Default: three sizes.")
     ] = None,
-    codec: Annotated[
-        list[str] | None, typer.Option("--codec", metavar="SPEC", help="One more codec to time; repeatable.")
-    ] = None,
-    processes: ProcessesOption = 1,
+    codec: Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more codec to time; repeatable.")] = None,
+    processes: Annotated[
+        int, typer.Option(metavar="N", help="Measure with so many at once, as will train on this machine.")
+    ] = 1,
     pin: Annotated[bool, typer.Option("--pin", help="Keep each process on a core of its own, as in a lab.")] = False,
-    threads: Annotated[int, typer.Option("--threads", help="Threads of a process.")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of a process.")] = 1,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,16 +49,16 @@ def profile(
     """
     from minga.simulate.profile import save_profile
 
+    for name, value in {"--processes": processes, "--threads": threads, "--batch": min(batch or [1])}.items():
+        if value < 1:
+            raise ConfigError(f"{name} should be at least 1, not {value}")
     path = out or Path(f"{name_of(workload)}.profile.json")
     check_writable(path)
     measured = measured_profile(
         workload, data=data, batches=batch or [], codecs=codec or [], processes=processes, pin=pin, threads=threads
     )
     save_profile(measured, path)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(measured)))
-        return
-    _show(measured, path)
+    present(dataclasses.asdict(measured), lambda: _print(measured, path), as_json=as_json)
 
 
 def name_of(workload: str) -> str:
@@ -87,12 +81,8 @@ def measured_profile(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from minga.codecs import Codec
-    from minga.errors import ConfigError
     from minga.simulate.profiling import USUAL_CODECS, measure_profile
 
-    for name, value in {"--processes": processes, "--threads": threads, "--batch": min(batches, default=1)}.items():
-        if value < 1:
-            raise ConfigError(f"{name} should be at least 1, not {value}")
     chosen = [*USUAL_CODECS, *(Codec.from_value(each) for each in codecs)]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -109,10 +99,9 @@ def measured_profile(
         )
 
 
-def _show(profile: Profile, path: Path) -> None:
-    console = Console()
+def _print(profile: Profile, path: Path) -> None:
     size = f"{profile.parameters:,} parameters in {len(profile.layers)} layers, {profile.nbytes / 1e6:,.2f} MB"
-    console.print(f"[bold]{profile.workload}[/]: {size}", highlight=False)
+    say(f"[bold]{profile.workload}[/]: {size}")
     steps = Table("batch", "data", "forward", "backward", "update", "other", "a step", "samples/s", "MB", box=None)
     for compute in profile.compute:
         seconds = compute.seconds + profile.update_seconds
@@ -120,7 +109,8 @@ def _show(profile: Profile, path: Path) -> None:
         cells = [f"{1000 * part:,.2f}" for part in parts]
         memory = f"{compute.memory_bytes / 1e6:,.0f}"
         steps.add_row(str(compute.batch), *cells, f"{compute.batch / seconds:,.0f}", memory)
-    console.print("milliseconds of a step, by samples in it:", highlight=False)
+    say("milliseconds of a step, by samples in it:")
+    console = Console()
     console.print(steps)
     console.print()
     last = profile.compute[-1].seconds + profile.update_seconds
@@ -131,4 +121,4 @@ def _show(profile: Profile, path: Path) -> None:
         times = [f"{1000 * seconds:,.2f}" for seconds in (cost.encode, cost.decode)]
         speeds.add_row(name, *times, f"{both / last:.1%}", speed)
     console.print(speeds)
-    console.print(f"on {profile.device}; kept in {path}", highlight=False, soft_wrap=True)
+    say(f"on {profile.device}; kept in {path}")

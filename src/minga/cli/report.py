@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from minga.cli.options import JsonOption
+from minga.cli.output import present
 
 __all__ = ["report"]
 
@@ -42,21 +41,12 @@ def report(
     from minga.report.write import save_report, to_dict
 
     place = out or _place(sources)
-    command = ["minga", "report", *(str(source) for source in sources), "--out", str(place)]
-    command += ["--target", f"{target:g}"] if target is not None else []
-    made = make_report(sources, target=target, command=command)
+    made = make_report(sources, target=target, out=place)
     page = save_report(made, place)
-    if as_json:
-        print(json.dumps(to_dict(made, page)))
-        return
-    console = Console(highlight=False)
-    for sentence in made.sentences:
-        console.print(f"- {escape(sentence)}")
-    for note in made.notes:
-        console.print(f"[yellow]note:[/] {escape(note)}")
-    console.print(
-        f"\nopen [bold]{escape(str(page))}[/] (tables as CSV and figures as SVG are beside it)", soft_wrap=True
-    )
+    lines = [f"- {escape(sentence)}" for sentence in made.sentences]
+    lines += [f"[yellow]note:[/] {escape(note)}" for note in made.notes]
+    lines.append(f"\nopen [bold]{escape(str(page))}[/] (tables as CSV and figures as SVG are beside it)")
+    present(to_dict(made, page), "\n".join(lines), as_json=as_json)
 
 
 def _place(sources: list[Path]) -> Path:

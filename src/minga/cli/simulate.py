@@ -14,6 +14,7 @@ from rich.console import Console
 
 from minga.cli.execute import print_result
 from minga.cli.options import ExperimentOptions, JsonOption, WorkloadArgument, experiment_options
+from minga.cli.output import say
 from minga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ProfileOption", "load_machines", "parse_change", "profile_for", "simulate"]
 
 ProfileOption = Annotated[
-    Path | None,
-    typer.Option("--profile", metavar="FILE", help="As made by minga profile; default: measured here, once."),
+    Path | None, typer.Option(metavar="FILE", help="As made by minga profile; default: measured here, once.")
 ]
 
 
@@ -45,15 +45,12 @@ def simulate(
     change: Annotated[
         list[str] | None,
         typer.Option(
-            "--change",
-            metavar="TIME:WHAT",
-            help="On the way: 10s:bandwidth=1mbit, 10s:h2:speed=0.25, 30s:h3:lost. Repeatable.",
+            metavar="TIME:WHAT", help="On the way: 10s:bandwidth=1mbit, 10s:h2:speed=0.25, 30s:h3:lost. Repeatable."
         ),
     ] = None,
     even: Annotated[bool, typer.Option("--even", help="Every step takes the median time; no stragglers.")] = False,
     cluster: Annotated[
-        Path | None,
-        typer.Option("--cluster", metavar="FILE", help="Nodes and cables, as minga probe --out writes them."),
+        Path | None, typer.Option(metavar="FILE", help="Nodes and cables, as minga probe --out writes them.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,12 +103,13 @@ def simulate(
 
 def load_machines(path: Path, given: Mapping[str, Any]) -> PlannedCluster:
     """The cluster's file; `given`: options that say the same, by name, which are refused."""
-    from minga.plan.cluster import load_cluster
+    from minga.base.toml_files import load_config
+    from minga.plan.cluster import PlannedCluster
 
     refused = [f"--{name}" for name, value in given.items() if value]
     if refused:
         raise ConfigError(f"{path} says what the machines are like; leave {', '.join(refused)} out, or change the file")
-    return load_cluster(path)
+    return load_config(PlannedCluster, path)
 
 
 def profile_for(workload: str, data: str | None, given: Path | None, runs: Path) -> Profile:
@@ -133,7 +131,7 @@ def profile_for(workload: str, data: str | None, given: Path | None, runs: Path)
     measured = measured_profile(workload, data=data, batches=[], codecs=[])
     kept.parent.mkdir(parents=True, exist_ok=True)
     save_profile(measured, kept)
-    Console(stderr=True).print(f"measured this machine's profile: {kept}", highlight=False, soft_wrap=True)
+    say(f"measured this machine's profile: {kept}", stderr=True)
     return measured
 
 
@@ -161,27 +159,23 @@ def parse_change(text: str, hosts: int) -> ScheduledChange:
             raise ConfigError(f"--change {text!r}: there is no host {name!r}; there are h1 to h{hosts}")
         number = int(name[1:]) - 1
     field, _, value = what.partition("=")
-    moment = parse_duration(time)
-    if not 0 <= moment < math.inf:
-        raise ConfigError(f"--change {text!r}: its time should be 0s or later")
+
+    def checked(amount: float, what: str, should: str, *, zero: bool = True) -> float:
+        if not 0 <= amount < math.inf or (amount == 0 and not zero):
+            raise ConfigError(f"--change {text!r}: {what} should be {should}")
+        return amount
+
+    at = ScheduledChange(time=checked(parse_duration(time), "its time", "0s or later"), host=number)
     match field:
         case "bandwidth" | "up" | "down" if value:
-            rate = parse_bandwidth(value) / 8
-            if not 0 <= rate < math.inf:
-                raise ConfigError(f"--change {text!r}: {field} should be 0 (nothing gets through) or more")
-            both = field == "bandwidth"
-            up, down = (rate if both or field == way else None for way in ("up", "down"))
-            return ScheduledChange(time=moment, host=number, up=up, down=down)
+            rate = checked(parse_bandwidth(value) / 8, field, "0 (nothing gets through) or more")
+            both: dict[str, Any] = dict.fromkeys(("up", "down") if field == "bandwidth" else (field,), rate)
+            return dataclasses.replace(at, **both)
         case "delay" if value:
-            delay = parse_duration(value)
-            if not 0 <= delay < math.inf:
-                raise ConfigError(f"--change {text!r}: delay should be 0 or more")
-            return ScheduledChange(time=moment, host=number, delay=delay)
+            return dataclasses.replace(at, delay=checked(parse_duration(value), field, "0 or more"))
         case "speed" if value:
-            speed = parse_fraction(value)
-            if not speed > 0:
-                raise ConfigError(f"--change {text!r}: speed should be above 0, such as 0.25")
-            return ScheduledChange(time=moment, host=number, speed=speed)
+            speed = checked(parse_fraction(value), field, "above 0, such as 0.25", zero=False)
+            return dataclasses.replace(at, speed=speed)
         case "lost" if not value and number is not None:
-            return ScheduledChange(time=moment, host=number, lost=True)
+            return dataclasses.replace(at, lost=True)
     raise ConfigError(f"--change {text!r}: nobody knows {what!r}; {example} (bandwidth, up, down, delay, speed, lost)")

@@ -9,7 +9,7 @@ import typer
 
 from minga.cli.execute import execute, print_result
 from minga.cli.listen import ListenOptions
-from minga.cli.options import ExperimentOptions, JsonOption, experiment_options
+from minga.cli.options import ExperimentOptions, JsonOption, OptionalWorkloadArgument, experiment_options
 from minga.errors import ConfigError
 
 __all__ = ["train"]
@@ -18,12 +18,9 @@ __all__ = ["train"]
 def train(
     given: Annotated[ExperimentOptions, experiment_options()],
     listen: ListenOptions,
-    workload: Annotated[
-        str | None,
-        typer.Argument(help="A built-in workload (digits, mnist, ...), file.py:name, or an experiment.toml."),
-    ] = None,
+    workload: OptionalWorkloadArgument = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run from its last checkpoint.")
+        Path | None, typer.Option(metavar="RUN", help="Go on with this run from its last checkpoint.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from minga.cli.options import DataOption, JsonOption
+from minga.cli.output import present
 from minga.errors import ConfigError
 
 __all__ = ["write"]
@@ -16,10 +16,10 @@ __all__ = ["write"]
 
 def write(
     run: Annotated[Path, typer.Argument(help="The directory of a run of shakespeare-gpt or shakespeare.")],
-    prompt: Annotated[str, typer.Option("--prompt", help="What the text begins with.")] = "\n",
-    characters: Annotated[int, typer.Option("--characters", help="How many are written.")] = 400,
-    temperature: Annotated[float, typer.Option("--temperature", help="0: always the likeliest; 1: as learned.")] = 0.8,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 0,
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
+    characters: Annotated[int, typer.Option(help="How many are written.")] = 400,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest; 1: as learned.")] = 0.8,
+    seed: Annotated[int, typer.Option(help="Decides what is drawn.")] = 0,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,4 +45,4 @@ def write(
         raise ConfigError(f"{run} trained {trained.experiment.workload}, which writes no text; give another run")
     known = shakespeare_characters(Path(where).expanduser() if where else None)
     text = continued(trained.model, known, prompt, characters=characters, temperature=temperature, seed=seed)
-    typer.echo(json.dumps({"run": str(run), "prompt": prompt, "text": text}) if as_json else text)
+    present({"run": str(run), "prompt": prompt, "text": text}, lambda: print(text), as_json=as_json)

@@ -19,10 +19,11 @@ __all__ = ["check_space", "data_directory", "dataset_directory"]
 
 def data_directory(given: Path | None) -> Path:
     """Where data sets are fetched to and looked for: what is given, what MINGA_DATA says, or this user's own."""
-    chosen = os.environ.get("MINGA_DATA")
     if given is not None:
         return given.expanduser()
-    return Path(chosen).expanduser() if chosen else _of_this_user()
+    if chosen := os.environ.get("MINGA_DATA"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "minga" / "data"
 
 
 def dataset_directory(name: str, data: Path | None, *, needs: list[str]) -> Path:
@@ -60,8 +61,3 @@ def _how_to_fetch(folder: str, data: Path | None) -> str:
     name = next((each.name for each in known_datasets().values() if each.folder == folder), None)
     where = f" --data {data}" if data is not None else ""
     return "" if name is None else f"Fetch it: minga data fetch {name}{where}. "
-
-
-def _of_this_user() -> Path:
-    chosen = os.environ.get("XDG_DATA_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".local" / "share") / "minga" / "data"

@@ -6,6 +6,7 @@ fingerprint(workload.train)  # "1438 samples, 5f0c3a9e21b7"
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -37,11 +38,7 @@ def fingerprint(dataset: Any) -> str:
         digest = hashlib.sha256(b"".join(hashlib.sha256(_bytes_of(tensor)).digest() for tensor in dataset.tensors))
         return f"{count} samples, {digest.hexdigest()[:12]}"
     chosen = sorted({count * index // _SAMPLES for index in range(_SAMPLES)} | {count - 1})
-    digest = hashlib.sha256()
-    for index in chosen:
-        first, second = _bytes_of(dataset[index]), _bytes_of(dataset[index])
-        digest.update(first if first == second else b"varies")
-    return f"{count} samples, {digest.hexdigest()[:12]}"
+    return f"{count} samples, {_digest((dataset[index], dataset[index]) for index in chosen)}"
 
 
 def known_fingerprint(dataset: Any) -> str | None:
@@ -53,11 +50,17 @@ def known_fingerprint(dataset: Any) -> str | None:
 def _of_stream(dataset: Any) -> str:
     reader, again = StreamReader(dataset), StreamReader(dataset)
     beginning = Stretch(0, 0, reader.reaches(0, 0, _SAMPLES))
-    digest = hashlib.sha256()
-    for first, second in zip(reader.read(beginning), again.read(beginning), strict=True):
-        digest.update(_bytes_of(first) if _bytes_of(first) == _bytes_of(second) else b"varies")
+    digest = _digest(zip(reader.read(beginning), again.read(beginning), strict=True))
     count = "a stream" if reader.samples is None else f"a stream of {reader.samples} samples"
-    return f"{count}, {digest.hexdigest()[:12]}"
+    return f"{count}, {digest}"
+
+
+def _digest(looks: Iterable[tuple[Any, Any]]) -> str:
+    """Of samples, each looked at twice."""
+    digest = hashlib.sha256()
+    for first, second in ((_bytes_of(first), _bytes_of(second)) for first, second in looks):
+        digest.update(first if first == second else b"varies")
+    return digest.hexdigest()[:12]
 
 
 def _bytes_of(value: Any) -> bytes:

@@ -42,16 +42,16 @@ class _ReaderThreads:
         self._waiting: queue.Queue[tuple[Future[Any], Callable[[], Any]]] = queue.Queue()
         self._lock = threading.Lock()
         self._alive = 0
-        self._unfinished = 0
-        self._leaving = False
+        self.unfinished = 0
+        self.leaving = False
         _all_readers.add(self)
 
     def submit(self, read: Callable[[], Item]) -> Future[Item]:
         reading: Future[Item] = Future()
         with self._lock:
-            self._unfinished += 1
+            self.unfinished += 1
             self._waiting.put((reading, read))
-            if self._alive < min(self._threads, self._unfinished):
+            if self._alive < min(self._threads, self.unfinished):
                 self._alive += 1
                 threading.Thread(target=self._work, name="minga-reader", daemon=True).start()
         return reading
@@ -66,7 +66,7 @@ class _ReaderThreads:
                         self._alive -= 1
                         return
                 continue
-            if self._leaving:
+            if self.leaving:
                 reading.cancel()
             if reading.set_running_or_notify_cancel():
                 try:
@@ -75,15 +75,7 @@ class _ReaderThreads:
                     reading.set_exception(error)
             del reading, read  # or the last batch would stay in memory until the next is read
             with self._lock:
-                self._unfinished -= 1
-
-    def leave(self) -> None:
-        """Read nothing more."""
-        self._leaving = True
-
-    @property
-    def busy(self) -> bool:
-        return self._unfinished > 0
+                self.unfinished -= 1
 
 
 _all_readers: weakref.WeakSet[_ReaderThreads] = weakref.WeakSet()
@@ -93,9 +85,9 @@ _all_readers: weakref.WeakSet[_ReaderThreads] = weakref.WeakSet()
 def _leave() -> None:
     """A thread that Python ends in the middle of torch's work takes the whole process down with an abort."""
     for readers in list(_all_readers):
-        readers.leave()
+        readers.leaving = True  # it reads nothing more
     deadline = time.monotonic() + _LEAVING_SECONDS
-    while any(readers.busy for readers in list(_all_readers)) and time.monotonic() < deadline:
+    while any(readers.unfinished for readers in list(_all_readers)) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 

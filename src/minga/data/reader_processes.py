@@ -17,13 +17,14 @@ import os
 import queue
 import random
 import signal
-import socket
-import struct
 import sys
 import tempfile
 import threading
 import traceback
 import weakref
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,14 +33,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from minga.data.batches import fetch
-from minga.errors import DataError, MingaError, WorkloadError
+from minga.errors import DataError, WorkloadError
 
 __all__ = ["ReaderProcesses"]
 
 _LOG = logging.getLogger("minga.data")
 _CPU = torch.device("cpu")
 _ALIGNMENT = 64
-_NUMBER = struct.Struct("<q")
+_HAS_MEMORY_FILES = hasattr(os, "memfd_create")
 
 
 class ReaderProcesses:
@@ -53,7 +54,6 @@ class ReaderProcesses:
             reader = _ReaderProcess(dataset, [each.line for each in self._all])
             self._all.append(reader)
             self._free.put(reader)
-        self._alive = count
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._all)
 
@@ -63,36 +63,29 @@ class ReaderProcesses:
 
     def read(self, indices: Tensor, seed: int) -> Any:
         """The samples at `indices` as one batch, on the CPU."""
-        while self._alive:
-            reader = self._free.get()
-            if reader is None:  # the last one has died while we waited
-                self._free.put(None)
-                break
+        while (reader := self._free.get()) is not None:
+            if not reader.alive:
+                continue
             try:
-                batch = reader.ask(indices, seed)
+                return reader.ask(indices, seed)
             except OSError as error:
                 self._lost(reader, error)
-                continue
-            except BaseException:
-                self._free.put(reader)
-                raise
-            self._free.put(reader)
-            return batch
+            finally:
+                if reader.alive:
+                    self._free.put(reader)
+        self._free.put(None)  # for whoever asks after us
         # By itself, one batch at a time; without the seed, since the random numbers here are the model's.
         with self._lock:
             return fetch(self._dataset, indices, _CPU)
 
     def close(self) -> None:
         """End them; whoever asks from now on reads by himself."""
-        self._alive = 0
-        self._free.put(None)
         _end(self._all)
+        self._free.put(None)
 
     def _lost(self, reader: _ReaderProcess, error: OSError) -> None:
         reader.end()
-        with self._lock:
-            self._alive -= 1
-            alive = self._alive
+        alive = len(self.pids)
         rest = f"others that go on: {alive}" if alive else "the rank reads by itself from now on"
         _LOG.warning("reader process %d was lost (%s); %s", reader.pid, error, rest)
         if not alive:
@@ -107,8 +100,8 @@ def _end(readers: list[_ReaderProcess]) -> None:
 class _ReaderProcess:
     """One process, as the rank sees it."""
 
-    def __init__(self, dataset: Dataset[Any], others: list[socket.socket]) -> None:
-        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, dataset: Dataset[Any], others: list[Connection]) -> None:
+        self.line, theirs = Pipe()
         self.alive = True
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or both would write what waits
@@ -122,20 +115,19 @@ class _ReaderProcess:
 
     def ask(self, indices: Tensor, seed: int) -> Any:
         """`OSError` if it has died."""
-        numbers = [seed, len(indices), *indices.tolist()]
-        self.line.sendall(b"".join(map(_NUMBER.pack, numbers)))
-        kind, descriptors, _, _ = socket.recv_fds(self.line, 1, 1)
-        if not kind:
-            raise ConnectionResetError("it has ended")
-        length = _NUMBER.unpack(_receive(self.line, _NUMBER.size))[0]
-        answer = json.loads(_receive(self.line, length))
-        if kind == b"E":
-            raise _error_of(answer)
-        with os.fdopen(descriptors[0], "rb+") as file:
+        try:
+            self.line.send_bytes(json.dumps([seed, indices.tolist()]).encode())
+            answer = json.loads(self.line.recv_bytes())
+            if "error" in answer:
+                raise (DataError if answer["of_the_data"] else WorkloadError)(answer["error"])
+            descriptor = recv_handle(self.line)
+        except EOFError:
+            raise ConnectionResetError("it has ended") from None
+        with os.fdopen(descriptor, "rb+") as file:
             size = os.fstat(file.fileno()).st_size
             # The map lives as long as a tensor over it does.
             memory = mmap.mmap(file.fileno(), size) if size else mmap.mmap(-1, 1)
-        return _unpack(answer, memory)
+        return _unpack(answer["batch"], memory)
 
     def end(self) -> None:
         if self.alive:
@@ -145,16 +137,10 @@ class _ReaderProcess:
             os.waitpid(self.pid, 0)
 
 
-def _error_of(answer: dict[str, str]) -> MingaError:
-    if answer["kind"] == "DataError":
-        return DataError(answer["message"])
-    return WorkloadError(f"a sample can't be read: {answer['message']}\n{answer['traceback']}".rstrip())
-
-
 # --- in the process that reads -------------------------------------------------------------------------------------
 
 
-def _serve(dataset: Dataset[Any], line: socket.socket) -> NoReturn:
+def _serve(dataset: Dataset[Any], line: Connection) -> NoReturn:
     """Read what is asked for until the rank is gone; `os._exit`, since this is a copy of the rank's stack."""
     code = 1
     try:
@@ -162,43 +148,34 @@ def _serve(dataset: Dataset[Any], line: socket.socket) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         torch.set_num_threads(1)
         while True:
-            head = _receive(line, 2 * _NUMBER.size, or_nothing=True)
-            if not head:
+            try:
+                seed, indices = json.loads(line.recv_bytes())
+            except EOFError:
                 code = 0
                 break
-            seed, count = (_NUMBER.unpack_from(head, at)[0] for at in (0, _NUMBER.size))
-            indices = torch.frombuffer(bytearray(_receive(line, count * _NUMBER.size)), dtype=torch.int64)
-            _answer(line, dataset, indices, seed)
-    except OSError:  # the rank is gone
-        code = 0
+            _answer(line, dataset, torch.tensor(indices, dtype=torch.int64), seed)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _answer(line: socket.socket, dataset: Dataset[Any], indices: Tensor, seed: int) -> None:
+def _answer(line: Connection, dataset: Dataset[Any], indices: Tensor, seed: int) -> None:
     tensors: list[Tensor] = []
     try:
         tree = _pack(_read(dataset, indices, seed), tensors)
     except Exception as error:
-        trace = "" if isinstance(error, DataError) else traceback.format_exc()
-        message = str(error) if isinstance(error, DataError) else repr(error)
-        text = json.dumps({"kind": type(error).__name__, "message": message, "traceback": trace}).encode()
-        line.sendall(b"E" + _NUMBER.pack(len(text)) + text)
+        of_the_data = isinstance(error, DataError)
+        text = str(error) if of_the_data else f"a sample can't be read: {error!r}\n{traceback.format_exc().rstrip()}"
+        line.send_bytes(json.dumps({"error": text, "of_the_data": of_the_data}).encode())
         return
-    with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _in_memory() as file:
+    with os.fdopen(os.memfd_create("minga-batch"), "rb+") if _HAS_MEMORY_FILES else tempfile.TemporaryFile() as file:
         for tensor in tensors:
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
             file.write(tensor.flatten().view(torch.uint8).numpy().data)
         file.flush()
-        text = json.dumps(tree).encode()
-        socket.send_fds(line, [b"T"], [file.fileno()])
-        line.sendall(_NUMBER.pack(len(text)) + text)
-
-
-def _in_memory() -> Any:
-    return os.fdopen(os.memfd_create("minga-batch"), "rb+")
+        line.send_bytes(json.dumps({"batch": tree}).encode())
+        send_handle(line, file.fileno(), os.getppid())
 
 
 def _read(dataset: Dataset[Any], indices: Tensor, seed: int) -> Any:
@@ -244,17 +221,3 @@ def _unpack(tree: Any, memory: mmap.mmap) -> Any:
     if not count:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(memory, dtype=kind, count=count, offset=tree["at"]).view(shape)
-
-
-def _receive(line: socket.socket, size: int, *, or_nothing: bool = False) -> bytes:
-    """So many bytes; `OSError` if the other side is gone before."""
-    parts, left = [], size
-    while left:
-        part = line.recv(min(left, 1 << 20))
-        if not part:
-            if or_nothing and left == size:
-                return b""
-            raise ConnectionResetError("it has ended")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)

@@ -22,16 +22,14 @@ from minga.base.config import build
 from minga.engines.local import check
 from minga.errors import ConfigError, MingaError, RunStopped
 from minga.launch.orders import MemberOrder, RankOrder
-from minga.launch.processes import Job, processes
-from minga.launch.signals import stop_when_asked
-from minga.launch.supervisor import Supervisor
+from minga.launch.processes import Job
+from minga.launch.supervisor import Supervisor, stop_when_asked
+from minga.measure.counters import machine_power
 from minga.measure.event_reader import events_of, read_events
 from minga.measure.events import Started, Stopped
-from minga.measure.power import machine_power
-from minga.membership.handover import hand_over
-from minga.membership.inquiry import ask
 from minga.membership.messages import Description
 from minga.membership.protocol import CoordinatorAddress
+from minga.membership.visitors import ask, hand_over
 from minga.net.interfaces import address_of, interface_towards
 from minga.net.tls import load_tls
 from minga.report.live import View
@@ -125,14 +123,14 @@ def join_run(
 def _train(job: Job, run: Path, tick: Callable[[], None]) -> None:
     with stop_when_asked(signal.SIGTERM, signal.SIGINT) as asked:
         try:
-            with processes([job], run / "logs" / "fork-server.log") as started:
-                Supervisor(started, run, [job], stopping=asked).supervise(tick)
+            Supervisor(run, [job], stopping=asked).supervise(tick)
         except RunStopped as stopped:
             if asked() == signal.SIGINT:
                 raise KeyboardInterrupt from None
             if asked():
                 raise RunStopped("asked to leave, and has left; the others go on") from None
-            raise RunStopped(_why(run) or str(stopped)) from None
+            last = events_of(run, Stopped)[-1:]  # a rank that stopped of itself has said why
+            raise RunStopped(last[0].reason if last else str(stopped)) from None
 
 
 def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> None:
@@ -143,12 +141,6 @@ def _hand_over(where: CoordinatorAddress, id: str, number: int, file: Path) -> N
             hand_over(where, id=id, number=number, file=file)
     except (MingaError, OSError) as error:  # that machine may be gone
         _LOG.warning("the events of %s stay here, in %s: %s", id, file, str(error) or type(error).__name__)
-
-
-def _why(run: Path) -> str:
-    """What a rank that stopped of itself has said last."""
-    stopped = events_of(run, Stopped)
-    return stopped[-1].reason if stopped else ""
 
 
 def _experiment(description: Description, invitation: Invitation) -> Experiment:

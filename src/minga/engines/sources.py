@@ -59,7 +59,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
             *(f"\n\n{definition}" for definition in parts.definitions),
             "",
             'if __name__ == "__main__":',
-            "    from minga.engines.functions import call",
+            "    from minga.engines.scripts import call",
             "",
             f"    call({function.__name__}, {dict(arguments)!r})",
             "",
@@ -162,7 +162,7 @@ def _source(thing: FunctionType | type) -> str:
     """The text of a function or class of the notebook, with its decorators."""
     if "<locals>" in thing.__qualname__:
         raise UsageError(f"{thing.__name__} is defined inside a function; define it in a cell of its own")
-    found = _class_source(thing) if isinstance(thing, type) else _function_source(thing)
+    found = next((text for place in _places(thing) if (text := _definition(thing, *place)) is not None), None)
     if found is None:
         raise UsageError(
             f"the source of {thing.__name__} can't be found; define it in a cell that does not begin with %%time or "
@@ -171,27 +171,22 @@ def _source(thing: FunctionType | type) -> str:
     return found
 
 
-def _function_source(function: FunctionType) -> str | None:
-    inner = inspect.unwrap(function)
-    code = inner.__code__ if isinstance(inner, FunctionType) else None
-    return None if code is None else _definition(function, code.co_filename, code.co_firstlineno)
+def _places(thing: FunctionType | type) -> Iterator[tuple[str, int | None]]:
+    """Files or cells, and lines in them, where it may be defined.
 
-
-def _class_source(thing: type) -> str | None:
-    """By one of its methods, as classes themselves don't know where they are from; else by its name, newest first."""
-    for member in vars(thing).values():
+    Of a class those of its methods, as it does not know itself where it is from; else by its name, newest first.
+    """
+    for member in vars(thing).values() if isinstance(thing, type) else [thing]:
         function = inspect.unwrap(getattr(member, "__func__", getattr(member, "fget", member)))
         if isinstance(function, FunctionType):  # generated ones, such as a dataclass', are from elsewhere
-            found = _definition(thing, function.__code__.co_filename, function.__code__.co_firstlineno)
-            if found is not None:
-                return found
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    cells = [name for name in reversed(linecache.cache) if not Path(name).exists()]
-    sources = (_definition(thing, name) for name in [*cells, *([script] if script else [])])
-    return next((text for text in sources if text is not None), None)
+            yield function.__code__.co_filename, function.__code__.co_firstlineno
+    if isinstance(thing, type):
+        yield from ((name, None) for name in reversed(linecache.cache) if not Path(name).exists())
+        if script := getattr(sys.modules["__main__"], "__file__", None):
+            yield script, None
 
 
-def _definition(thing: FunctionType | type, file: str, line: int | None = None) -> str | None:
+def _definition(thing: FunctionType | type, file: str, line: int | None) -> str | None:
     """What defines a function or class in a cell or file, around a line if there is one to go by."""
     lines = linecache.getlines(file)
     wanted = (ast.ClassDef,) if isinstance(thing, type) else (ast.FunctionDef, ast.AsyncFunctionDef)

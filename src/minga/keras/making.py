@@ -19,19 +19,11 @@ __all__ = ["Copies", "Maker", "New"]
 Inputs = Callable[[], Any]
 
 
-class Maker:
-    """Makes built and compiled models; `inputs` gives a sample for those that are built when they see one."""
+class New:
+    """What a function makes, with initial weights from torch's seed and with the same names every time.
 
-    def __call__(self) -> nn.Module:
-        raise NotImplementedError
-
-    def compiled(self) -> Any:
-        """A model with all that compile() was given."""
-        raise NotImplementedError
-
-
-class New(Maker):
-    """What a function makes, with initial weights from torch's seed and with the same names every time."""
+    `inputs` gives a sample, for models that are built when they see one.
+    """
 
     def __init__(self, function: Callable[[], Any], inputs: Inputs) -> None:
         self._function = function
@@ -48,10 +40,11 @@ class New(Maker):
         return model  # type: ignore[no-any-return]
 
     def compiled(self) -> Any:
+        """A model with all that compile() was given."""
         return self()
 
 
-class Copies(Maker):
+class Copies:
     """Copies of a model with the weights that it has, as fit() would go on from them."""
 
     def __init__(self, model: Any, inputs: Inputs) -> None:
@@ -84,7 +77,12 @@ class Copies(Maker):
         return copied  # type: ignore[no-any-return]
 
     def compiled(self) -> Any:
+        """A model with all that compile() was given."""
         return self._model
+
+
+Maker = New | Copies
+"""What makes built and compiled models."""
 
 
 def _tell_decay(optimizer: Any, variables: Sequence[Any], of: Sequence[Any]) -> None:

@@ -6,46 +6,61 @@ Strategies cut, move and average the optimizer's state, which they can with torc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from minga.errors import WorkloadError, unknown
-from minga.keras.rmsprop import RMSprop
 from minga.model.clipping import clipped
 
 __all__ = ["learning_rate_of", "translate"]
 
-Options = dict[str, Any]
+Names = Mapping[str, str | tuple[str, ...]]
 
-# What each gets besides the learning rate, from Keras' own description of it.
-_TRANSLATED: dict[str, tuple[type[Optimizer], Callable[[Options], Options]]] = {
-    # Without momentum Nesterov's is plain SGD, which Keras takes it for and torch refuses.
-    "SGD": (
-        torch.optim.SGD,
-        lambda own: {"momentum": own["momentum"], "nesterov": own["nesterov"] and own["momentum"] > 0},
-    ),
-    "Adam": (torch.optim.Adam, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
-    "AdamW": (torch.optim.AdamW, lambda own: {**_betas(own), "amsgrad": own["amsgrad"]}),
-    "Adamax": (torch.optim.Adamax, lambda own: _betas(own)),
-    "Nadam": (torch.optim.NAdam, lambda own: {**_betas(own), "momentum_decay": 1.0}),
-    "RMSprop": (
-        RMSprop,
-        lambda own: {
-            "alpha": own["rho"],
-            "momentum": own["momentum"],
-            "centered": own["centered"],
-            "eps": own["epsilon"],
-        },
-    ),
-    "Adagrad": (
-        torch.optim.Adagrad,
-        lambda own: {"initial_accumulator_value": own["initial_accumulator_value"], "eps": own["epsilon"]},
-    ),
-    "Adadelta": (torch.optim.Adadelta, lambda own: {"rho": own["rho"], "eps": own["epsilon"]}),
+
+class RMSprop(torch.optim.RMSprop):
+    """As Keras has it, with epsilon below the root: what models use that name no optimizer in compile().
+
+    Torch's adds epsilon beside the root, where it holds back small gradients a thousand times less.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert closure is None, "strategies compute gradients themselves"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, parameter.grad, group, self.state[parameter])
+
+    def _move(self, parameter: Any, gradient: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        if not state:
+            names = ["square_avg", *["grad_avg"] * group["centered"], *["momentum_buffer"] * (group["momentum"] > 0)]
+            state.update({name: torch.zeros_like(parameter) for name in names})
+        squares = state["square_avg"].mul_(group["alpha"]).addcmul_(gradient, gradient, value=1 - group["alpha"])
+        below = squares + group["eps"]
+        if group["centered"]:
+            mean = state["grad_avg"].lerp_(gradient, 1 - group["alpha"])
+            below.sub_(mean.square())
+        movement = gradient * below.rsqrt()
+        if group["momentum"] > 0:
+            movement = state["momentum_buffer"].mul_(group["momentum"]).add_(movement)
+        parameter.add_(movement, alpha=-group["lr"])
+
+
+_BETAS: Names = {"betas": ("beta_1", "beta_2"), "eps": "epsilon"}
+# What each gets besides the learning rate: torch's names and Keras' own.
+_TRANSLATED: dict[str, tuple[type[Optimizer], Names]] = {
+    "SGD": (torch.optim.SGD, {"momentum": "momentum", "nesterov": "nesterov"}),
+    "Adam": (torch.optim.Adam, {**_BETAS, "amsgrad": "amsgrad"}),
+    "AdamW": (torch.optim.AdamW, {**_BETAS, "amsgrad": "amsgrad"}),
+    "Adamax": (torch.optim.Adamax, _BETAS),
+    "Nadam": (torch.optim.NAdam, _BETAS),
+    "RMSprop": (RMSprop, {"alpha": "rho", "momentum": "momentum", "centered": "centered", "eps": "epsilon"}),
+    "Adagrad": (torch.optim.Adagrad, {"initial_accumulator_value": "initial_accumulator_value", "eps": "epsilon"}),
+    "Adadelta": (torch.optim.Adadelta, {"rho": "rho", "eps": "epsilon"}),
 }
 # compile() puts it around the optimizer of any model of this policy, unasked.
 _SCALED = (
@@ -74,19 +89,22 @@ def translate(optimizer: Any, learning_rate: float) -> Callable[[Iterable[nn.Par
             raise WorkloadError(
                 f"the optimizer {kind} has {option}={own[option]!r}, which can't be translated; leave it out. {remedy}"
             )
-    made_by, options = _TRANSLATED[kind]
-    given = {**options(own), "lr": learning_rate}
+    made_by, names = _TRANSLATED[kind]
+    given: dict[str, Any] = {"lr": learning_rate}
+    for ours, theirs in names.items():
+        given[ours] = own[theirs] if isinstance(theirs, str) else tuple(own[each] for each in theirs)
     decay = own.get("weight_decay")
-    if decay:
-        if kind not in ("Adam", "AdamW", "Nadam"):
-            raise WorkloadError(
-                f"weight_decay={decay} of {kind} can't be translated: Keras takes it from the weights beside the "
-                "gradient, torch into it; use AdamW, or kernel_regularizer=keras.regularizers.L2 in the layers"
-            )
-        if kind == "Nadam":
-            given["decoupled_weight_decay"] = True
-        else:
-            made_by = torch.optim.AdamW
+    if kind == "SGD":  # without momentum Nesterov's is plain SGD, which Keras takes it for and torch refuses
+        given["nesterov"] = own["nesterov"] and own["momentum"] > 0
+    if kind == "Nadam":
+        given |= {"momentum_decay": 1.0, "decoupled_weight_decay": bool(decay)}
+    elif decay and kind in ("Adam", "AdamW"):
+        made_by = torch.optim.AdamW
+    elif decay:
+        raise WorkloadError(
+            f"weight_decay={decay} of {kind} can't be translated: Keras takes it from the weights beside the "
+            "gradient, torch into it; use AdamW, or kernel_regularizer=keras.regularizers.L2 in the layers"
+        )
     given["weight_decay"] = float(decay or 0.0)
     clipping = {ours: own[theirs] for theirs, ours in _CLIPPING.items() if own.get(theirs)}
 
@@ -116,17 +134,13 @@ def learning_rate_of(optimizer: Any, steps: int) -> tuple[float, Callable[[float
     if not callable(schedule):
         return float(optimizer.learning_rate), None
 
-    def rate(progress: float) -> float:
-        # An epoch's last batch may be smaller than the others, so that these end a little further than whole numbers.
-        return float(schedule(max(math.floor(progress * steps + 1e-6) - 1, 0)))
-
-    highest = max(
-        float(schedule(round(part / 100 * steps))) for part in range(101)
-    )  # not the first, which is 0 where it warms up
+    # Not the first, which is 0 where it warms up.
+    highest = max(float(schedule(round(part / 100 * steps))) for part in range(101))
     if not highest > 0:
         raise WorkloadError(f"the learning rate of {type(optimizer).__name__} is {highest}; it should be above 0")
-    return highest, lambda progress: rate(min(progress, 1.0)) / highest
 
+    def factor(progress: float) -> float:
+        # An epoch's last batch may be smaller than the others, so that these end a little further than whole numbers.
+        return float(schedule(max(math.floor(min(progress, 1.0) * steps + 1e-6) - 1, 0))) / highest
 
-def _betas(own: Options) -> Options:
-    return {"betas": (own["beta_1"], own["beta_2"]), "eps": own["epsilon"]}
+    return highest, factor

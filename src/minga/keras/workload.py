@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, StackDataset, TensorDataset
 
 from minga.base.user_files import names_in_file
 from minga.data.batches import first_samples
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError
-from minga.keras.data import FORMS, as_dataset, each_input
 from minga.keras.making import Copies, New
 from minga.keras.metrics import translate as translate_metrics
 from minga.keras.optimizers import learning_rate_of
@@ -30,6 +31,7 @@ from minga.runs.workload import Workload
 
 __all__ = ["workload", "workload_in_file"]
 
+_FORMS = "give (x, y) with arrays as for fit(), or a torch Dataset of (inputs, targets)"
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
@@ -45,8 +47,8 @@ def workload(
         raise WorkloadError(
             f"a {type(model).__name__} is no compiled Keras model, nor a function that makes one; give one of these"
         )
-    data = as_dataset("train", train)
-    inputs, targets = _split(first_samples(data, 2, torch.device("cpu")))
+    data = _as_dataset("train", train)
+    inputs, targets = _pair("a sample of the data", first_samples(data, 2, torch.device("cpu")))
     maker = (Copies if is_keras_model(model) else New)(model, lambda: inputs)
     sample = maker.compiled()
     _check(sample)
@@ -66,7 +68,7 @@ def workload(
         name=name or sample.name,
         model=maker,
         train=data,
-        test=None if test is None else as_dataset("test", test),
+        test=None if test is None else _as_dataset("test", test),
         loss=_loss,
         predict=_predict,
         optimizer=translate_optimizer(sample.optimizer, rate),
@@ -90,7 +92,7 @@ def workload_in_file(reference: str, model: Any) -> Workload:
     if "train" not in data:
         raise WorkloadError(
             f"{file.name} has a Keras model and no data beside it: define x_train and y_train (x_test and y_test), "
-            f"or train and test ({FORMS}), or make a workload with minga.keras.workload(...)"
+            f"or train and test ({_FORMS}), or make a workload with minga.keras.workload(...)"
         )
     given = {"batch": names.get("batch_size"), "epochs": names.get("epochs")}
     settings = {name: value for name, value in given.items() if isinstance(value, int)}
@@ -135,7 +137,7 @@ def _check_mean(model: Any, inputs: Any, targets: Tensor) -> None:
     """Refuse a loss that is a sum, or has one in it (by compute_loss or add_loss): the same samples twice add to it."""
 
     def loss_of(copies: int) -> float:
-        several = each_input(inputs, lambda part: torch.cat([part] * copies))
+        several = _each_input(inputs, lambda part: torch.cat([part] * copies))
         with torch.no_grad():
             return float(_loss(*_predict(model, (several, torch.cat([targets] * copies)))))
 
@@ -160,7 +162,7 @@ def _call(model: Any, inputs: Any, *, training: bool) -> Any:
 
 def _predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """Outputs and targets. The loss comes with the outputs, as only the model knows all parts of it."""
-    inputs, targets = _split(batch)
+    inputs, targets = _pair("a sample of the data", batch)
     with import_keras().device(str(targets.device)):
         outputs = _call(model, inputs, training=model.training)
         outputs.keras_loss = model.compute_loss(  # type: ignore[operator]
@@ -175,13 +177,70 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
-def _split(batch: Any) -> tuple[Any, Tensor]:
-    if not (isinstance(batch, tuple | list) and len(batch) == 2):
-        what = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
-        raise WorkloadError(f"a sample of the data is {what}, not (inputs, targets); {FORMS}")
-    return batch[0], batch[1]
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    if not (isinstance(value, tuple | list) and len(value) == 2):
+        what = f"{len(value)} parts" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
+        raise WorkloadError(f"{name} is {what}, not (inputs, targets); {_FORMS}")
+    return value[0], value[1]
 
 
 def _samples(data: Dataset[Any]) -> int:
     count = StreamReader(data).samples if is_stream(data) else len(data)  # type: ignore[arg-type]
     return count or 1000  # of a stream without an end, which goes with no schedule anyway
+
+
+# --- data as Keras takes it: arrays, channels last -----------------------------------------------------------------
+
+
+def _as_dataset(name: str, data: Any) -> Dataset[Any]:
+    """`(x, y)` as a data set; what is one already stays as it is."""
+    if isinstance(data, Dataset):
+        return data
+    given, labels = _pair(name, data)
+    inputs = _each_input(given, _tensor)
+    parts: list[Tensor] = []
+    _each_input(inputs, parts.append)
+    if isinstance(labels, Mapping) or (_several(labels) and len(labels) != len(parts[0])):
+        raise WorkloadError(
+            f"{name} has {len(labels)} arrays of targets, as models with several outputs have, and minga translates "
+            "models with one; write a minga.Workload whose predict(model, batch) joins them"
+        )
+    targets = _tensor(labels)
+    if any(len(part) != len(targets) for part in parts):
+        lengths = ", ".join(str(len(part)) for part in parts)
+        raise WorkloadError(f"{name} has {lengths} inputs and {len(targets)} targets; there should be as many of each")
+    if not len(targets):
+        raise WorkloadError(f"{name} has no samples; give some{'' if name == 'train' else ', or None for no test'}")
+    if isinstance(inputs, Tensor):
+        return TensorDataset(inputs, targets)
+    several: Any = StackDataset(**inputs) if isinstance(inputs, dict) else StackDataset(*inputs)
+    return StackDataset(several, cast(Any, targets))
+
+
+def _each_input(value: Any, function: Any) -> Any:
+    """The function's result for each array of inputs, in the form that the model has them."""
+    if isinstance(value, Mapping):
+        return {key: function(part) for key, part in value.items()}
+    if _several(value):
+        return tuple(function(part) for part in value)
+    return function(value)
+
+
+def _several(value: Any) -> bool:
+    """Whether these are arrays in a list, not numbers: an array is also a list of its rows."""
+    return isinstance(value, tuple | list) and bool(value) and getattr(value[0], "shape", ()) != ()
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        tensor = value
+    else:
+        array = numpy.ascontiguousarray(value)
+        try:
+            # In this machine's order of bytes, which torch insists on and files of other machines may not have.
+            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        except TypeError:
+            raise WorkloadError(f"{type(value).__name__} is no array of numbers; {_FORMS}") from None
+    # As fit() does: numpy's usual float64 becomes what the model computes with; integers are cast by the model.
+    usual = getattr(torch, import_keras().config.floatx())
+    return tensor.to(usual) if tensor.is_floating_point() else tensor

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
-import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from minga.lab import cables, channel, probes
-from minga.lab.namespaces import NETWORK, die_with_parent, enter, unshare
+from minga.lab.namespaces import NETWORK, enter, unshare
 
 __all__ = ["Agent", "AgentError", "start_agent"]
 
@@ -67,10 +65,7 @@ class Agent:
     def end(self) -> None:
         """Its namespace goes with it, unless others live there too."""
         self.channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        channel.end(self.pid)
 
     def ask(self, action: str, **details: Any) -> Any:
         self.order(action, **details)
@@ -80,12 +75,7 @@ class Agent:
 def start_agent(name: str, beside: int | None = None) -> Agent:
     """Fork a process into a network namespace of its own, or into the one of a process."""
     ours, theirs = channel.pair()
-    pid = os.fork()
-    if pid == 0:
-        # An end of somebody else's channel that stays open here would keep its other end from noticing a loss.
-        os.closerange(3, theirs.fileno())
-        os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        _Life(theirs).live(beside)
+    pid = channel.fork(lambda: _Life(theirs).live(beside))
     theirs.close()
     agent = Agent(name, pid, ours)
     agent.answer()  # it is in its namespace
@@ -99,11 +89,11 @@ class _Life:
         self._daemon = daemon
         self._number = 0
 
-    def live(self, beside: int | None) -> NoReturn:
+    def live(self, beside: int | None) -> None:
+        # An end of somebody else's channel that stays open here would keep its other end from noticing a loss.
+        os.closerange(3, self._daemon.fileno())
+        os.closerange(self._daemon.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         try:
-            die_with_parent()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if beside is not None:
                 enter({"namespaces": [f"/proc/{beside}/ns/net"]})
             else:
@@ -118,10 +108,6 @@ class _Life:
             pass
         except BaseException as error:
             self._fail(error)
-        finally:
-            with contextlib.suppress(OSError):
-                sys.stderr.flush()
-            os._exit(0)
 
     def _try(self, action: str, details: dict[str, Any]) -> None:
         try:

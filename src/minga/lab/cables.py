@@ -16,7 +16,6 @@ import fcntl
 import ipaddress
 import os
 import struct
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,6 @@ _ROOT = 0xFFFFFFFF
 _CHECKSUM, _SEGMENTS_4, _SEGMENTS_6 = 0x01, 0x02, 0x04
 
 
-@contextlib.contextmanager
-def _netlink() -> Iterator[Any]:
-    with IPRoute() as kernel:
-        yield kernel
-
-
 def _index(kernel: Any, name: str) -> int:
     found = kernel.link_lookup(ifname=name)
     if not found:
@@ -82,13 +75,13 @@ def quiet() -> None:
     with contextlib.suppress(OSError):
         # What one connection has learned of a link must not decide how the next one begins.
         Path("/proc/sys/net/ipv4/tcp_no_metrics_save").write_text("1", encoding="ascii")
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         kernel.link("set", index=_index(kernel, "lo"), state="up")
 
 
 def make_bridge(name: str) -> None:
     """A switch."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         # With an address of its own: otherwise it takes that of a cable, and another one when that cable is moved.
         address = ":".join(["02", *(f"{byte:02x}" for byte in sha256(name.encode()).digest()[:5])])
         kernel.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0, address=address)
@@ -104,7 +97,7 @@ def make_island(name: str) -> None:
 
 def set_link(name: str, *, up: bool) -> None:
     """Plug a cable in or pull it out at this end, which the kernel notices and reports."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         kernel.link("set", index=_index(kernel, name), state="up" if up else "down")
 
 
@@ -113,19 +106,19 @@ def make_pair(name: str, other: str, pid: int | None) -> None:
     peer: dict[str, Any] = {"ifname": other}
     if pid is not None:
         peer["net_ns_pid"] = pid
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         kernel.link("add", ifname=name, kind="veth", peer=peer)
 
 
 def join_bridge(name: str, bridge: str) -> None:
     """Plug an interface into a switch."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         kernel.link("set", index=_index(kernel, name), master=_index(kernel, bridge), mtu=MTU, state="up")
 
 
 def add_address(name: str, address: str, prefix: int) -> None:
     """An address, and the way to its neighbours."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         index = _index(kernel, name)
         kernel.link("set", index=index, mtu=MTU, state="up")
         kernel.addr("add", index=index, address=address, prefixlen=prefix)
@@ -143,7 +136,7 @@ def add_route(destination: str, name: str, prefix: int = 32, source: str | None 
 
     Said of the route, since a namespace's own default may only be chosen from a short list.
     """
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         route: dict[str, Any] = {"dst": destination, "dst_len": prefix, "oif": _index(kernel, name), "scope": 253}
         if source is not None:
             route["prefsrc"] = source
@@ -179,13 +172,13 @@ def open_tap(name: str) -> int:
 
 def cut_segments(name: str, *, cut: bool) -> None:
     """Have TCP send packet by packet instead of in large pieces: only so does a lost packet cost one packet."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         kernel.link("set", index=_index(kernel, name), gso_max_segs=1 if cut else 65535)
 
 
 def has_netem() -> bool:
     """Whether this kernel can delay packets itself: try it on loopback of this (our own) namespace."""
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         index = _index(kernel, "lo")
         try:
             kernel.tc("add", "netem", index=index, handle="1:", delay=1000)
@@ -220,7 +213,7 @@ def shape(
 
     `behind`: what comes here has passed another limit already, and may come in its bursts.
     """
-    with _netlink() as kernel:
+    with IPRoute() as kernel:
         index = _index(kernel, name)
         parent: dict[str, Any] = {"parent": _ROOT}
         if netem is not None:

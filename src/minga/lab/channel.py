@@ -1,5 +1,6 @@
-"""JSON between the processes of a lab, one packet each, over sockets that keep packets apart.
+"""The processes of a lab, which the daemon forks, and JSON between them: one packet each, so that none need be cut.
 
+    pid = fork(lambda: serve(theirs)); end(pid)
     send(channel, {"action": "measure"}); message, descriptor = receive(channel)
 
 A message may bring an open file along.
@@ -7,13 +8,48 @@ A message may bring an open file along.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
+import sys
+import traceback
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["pair", "receive", "send"]
+from minga.lab.namespaces import die_with_parent
+
+__all__ = ["end", "fork", "pair", "receive", "send"]
 
 _LONGEST = 1 << 18
+
+
+def fork(work: Callable[[], object]) -> int:
+    """A process that does this and ends, at the latest with the daemon; its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        die_with_parent()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        work()
+    except BaseException:
+        with contextlib.suppress(OSError):  # nobody may be left to read it
+            traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(0)
+
+
+def end(pid: int) -> None:
+    """At once; also one that has ended already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -15,7 +15,7 @@ import signal
 import time
 from pathlib import Path
 
-from minga.measure.machine.control_groups import cpu_groups
+from minga.measure.kernel import cpu_groups
 
 __all__ = ["CpuShares", "groups_named", "remove_groups"]
 

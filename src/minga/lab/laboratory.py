@@ -23,9 +23,8 @@ from typing import IO, Any, Self
 
 from minga.errors import ConfigError, LabError
 from minga.lab import channel, registry
-from minga.lab.limits import check_network
+from minga.lab.limits import check_network, check_rights
 from minga.lab.namespaces import enter
-from minga.lab.rights import check_rights
 from minga.runs.network import Link, LinkOverride, Network
 
 __all__ = ["Lab", "Measured", "adjust_link", "cut_hosts", "mend_hosts"]
@@ -93,6 +92,7 @@ class Lab:
         """The place of the switches, which has an address, too."""
         self.emulation = "none"
         self._order = {
+            "network": dataclasses.asdict(network),
             "hosts": hosts,
             "cpu": list(cpu) * (hosts if len(cpu) == 1 else 1),
             "pin": pin,
@@ -120,8 +120,7 @@ class Lab:
                 start_new_session=True,  # Ctrl-C is for the owner, whose leaving the daemon notices
             )
         try:
-            network = _to_table(self.network)
-            built = self._ask("build", network=network, rootless=rootless, owner=os.getpid(), **self._order)
+            built = self._ask("build", rootless=rootless, owner=os.getpid(), **self._order)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -170,7 +169,7 @@ class Lab:
 
     def change(self, host: str, link: Link) -> None:
         """Give the cable of a host other values, while it is in use."""
-        self._ask("change", host=host, link=_to_table(link))
+        self._ask("change", host=host, link=dataclasses.asdict(link))
 
     def cut(self, *hosts: str, loud: bool = False) -> None:
         """Cut hosts off from the rest, silently: packets get lost. Together they have each other.
@@ -185,13 +184,10 @@ class Lab:
 
     def entering(self, host: str) -> Callable[[], None]:
         """A function that moves the process that calls it to a host; for `preexec_fn`."""
-        place = self.place(host)
-        return lambda: enter(place)
-
-    def place(self, host: str) -> dict[str, Any]:
         if host not in self.hosts:
             raise ConfigError(f"there is no host {host!r}; there are {', '.join(self.hosts)}")
-        return self.hosts[host]
+        place = self.hosts[host]
+        return lambda: enter(place)
 
     def _ask(self, action: str, **details: Any) -> Any:
         assert self._channel is not None
@@ -213,7 +209,7 @@ class Lab:
 
 def adjust_link(record: registry.Record, host: str, override: LinkOverride) -> None:
     """Change some values of a cable of a lab that another process has made."""
-    _ask_other(record, "adjust", {"host": host, "override": _to_table(override)})
+    _ask_other(record, "adjust", {"host": host, "override": dataclasses.asdict(override)})
 
 
 def cut_hosts(record: registry.Record, hosts: Sequence[str], *, loud: bool = False) -> None:
@@ -242,8 +238,3 @@ def _exchange(connection: socket.socket, action: str, details: dict[str, Any]) -
     if "error" in message:
         raise (ConfigError if message["usage"] else LabError)(message["error"])
     return message["answer"]
-
-
-def _to_table(config: Link | LinkOverride) -> dict[str, Any]:
-    """Plain values that `build` takes back."""
-    return dataclasses.asdict(config)

@@ -8,7 +8,8 @@ sites is measured between a host of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from minga.lab.agent import Agent, start_agent
@@ -53,9 +54,10 @@ class Measurement:
                 link = self._links[name]
                 rows[name] |= {"delay_asked": link.delay, "delay_measured": delay}
                 rows[name] |= {"loss_asked": link.loss, "loss_measured": loss}
-            for way in ("up", "down"):
-                for name, (asked, found) in self._rates_one_way(way).items():
-                    rows[name] |= {f"{way}_asked": asked, f"{way}_measured": found}
+            for direction in ("up", "down"):
+                ways = {name: self._way(direction, name) for name in self._links}
+                for name, found in _rates(ways).items():
+                    rows[name] |= {f"{direction}_asked": ways[name].rate, f"{direction}_measured": found}
         finally:
             for partner in self._partners.values():
                 partner.end()
@@ -63,35 +65,12 @@ class Measurement:
             return list(rows.values())
         return [*rows.values(), self._between(between, rows)]
 
-    def _rates_one_way(self, way: str) -> dict[str, tuple[float | None, float]]:
-        """Asked and measured, by host."""
-        asked = {name: getattr(link, f"bandwidth_{way}") for name, link in self._links.items()}
-        found = self._rates(way, self._links)
-        for name, rate in asked.items():
-            # Loss slows TCP down, which is what it is there for.
-            if rate is not None and not self._links[name].loss and abs(found[name] / rate - 1) > _TOLERANCE:
-                found[name] = self._rates(way, [name], longer=_AGAIN)[name]
-        return {name: (asked[name], found[name]) for name in self._links}
-
-    def _rates(self, way: str, names: Iterable[str], longer: int = 1) -> dict[str, float]:
-        """Bits per second that arrive, for some hosts at the same time."""
-        under_way = []
-        for name in names:
-            host, partner, link = self._agents[name], self._partners[name], self._links[name]
-            if way == "up":
-                sender, receiver, address, rate = host, partner, self._switch_address, link.bandwidth_up
-            else:
-                sender, receiver, address, rate = partner, host, self._hosts[name]["address"], link.bandwidth_down
-            seconds = longer * _seconds(rate, link.delay)
-            window = _window_bytes(rate, link.delay)
-            port = receiver.ask("receive", address=address, seconds=seconds, window_bytes=window)
-            under_way.append((name, sender, receiver, {"address": address, "port": port, "seconds": seconds}))
-        for _, sender, _, details in under_way:
-            sender.order("send", **details)
-        rates = {name: float(receiver.answer()) for name, _, receiver, _ in under_way}
-        for _, sender, _, _ in under_way:
-            sender.answer()
-        return rates
+    def _way(self, direction: str, name: str) -> _Way:
+        """Between a host and the switch."""
+        host, partner, link = self._agents[name], self._partners[name], self._links[name]
+        if direction == "up":
+            return _Way(host, partner, self._switch_address, link.bandwidth_up, link.delay, link.loss)
+        return _Way(partner, host, self._hosts[name]["address"], link.bandwidth_down, link.delay, link.loss)
 
     def _delays(self) -> dict[str, tuple[float | None, float]]:
         """Seconds one way and the part of packets lost, by host."""
@@ -113,20 +92,21 @@ class Measurement:
         first = next(name for name, host in self._hosts.items() if host["site"] == "site1")
         second = next(name for name, host in self._hosts.items() if host["site"] == "site2")
         row: dict[str, Any] = {"host": "between"}
-        for way, start, end, rate in (
+        near, far = self._links[first], self._links[second]
+        round_trip = 2 * cable.delay + near.delay + far.delay
+        for direction, start, end, rate in (
             ("up", first, second, cable.bandwidth_up),
             ("down", second, first, cable.bandwidth_down),
         ):
             ends = (self._links[start].bandwidth_up, self._links[end].bandwidth_down)
             found: float | None = None
-            if rate is None or all(end is None or end >= rate for end in ends):
-                found = self._rate_between(start, end, rate, cable.delay)
-                if rate is not None and not cable.loss and abs(found / rate - 1) > _TOLERANCE:
-                    found = self._rate_between(start, end, rate, cable.delay, longer=_AGAIN)
-            row |= {f"{way}_asked": rate, f"{way}_measured": found}
+            if rate is None or all(slowest is None or slowest >= rate for slowest in ends):
+                address = self._hosts[end]["address"]
+                way = _Way(self._agents[start], self._agents[end], address, rate, round_trip, cable.loss)
+                found = _rates({"between": way})["between"]
+            row |= {f"{direction}_asked": rate, f"{direction}_measured": found}
         address = self._hosts[second]["address"]
         port = self._agents[second].ask("echo", address=address)
-        near, far = self._links[first], self._links[second]
         trip, lost = self._agents[first].ask("ping", address=address, port=port, **_pings(cable, near, far, cable))
         self._agents[second].answer()
         own = sum(rows[name]["delay_measured"] or 0.0 for name in (first, second))
@@ -135,34 +115,55 @@ class Measurement:
         survived = min(1.0, (1 - lost) / ((1 - near.loss) * (1 - far.loss)))
         return row | {"loss_asked": cable.loss, "loss_measured": 1 - survived**0.5}
 
-    def _rate_between(self, start: str, end: str, rate: float | None, delay: float, longer: int = 1) -> float:
-        sender, receiver, address = self._agents[start], self._agents[end], self._hosts[end]["address"]
-        round_trip = 2 * delay + self._links[start].delay + self._links[end].delay
-        seconds = longer * _seconds(rate, round_trip)
-        window = _window_bytes(rate, round_trip)
-        port = receiver.ask("receive", address=address, seconds=seconds, window_bytes=window)
-        sender.order("send", address=address, port=port, seconds=seconds)
-        found = float(receiver.answer())
-        sender.answer()
-        return found
+
+@dataclass(frozen=True)
+class _Way:
+    """Where bytes are sent, to see how fast they arrive."""
+
+    sender: Agent
+    receiver: Agent
+    address: str
+    """Of the receiver."""
+    rate: float | None
+    """What was asked for."""
+    round_trip: float
+    loss: float
+
+    @property
+    def seconds(self) -> float:
+        """Long enough for some hundred packets, and for TCP to find out how fast the link is."""
+        for_packets = 300 * PAYLOAD_BYTES * 8 / self.rate if self.rate else 0.0
+        return min(max(0.3, for_packets), 4.0) + 15 * self.round_trip
+
+    @property
+    def window_bytes(self) -> int:
+        """What may be under way at once: enough to fill the link, less than its queue holds (0: let TCP find out).
+
+        Otherwise TCP fills the queue until packets get lost, and what lies behind a lost one arrives all at once: in a
+        short measurement that looks like another rate.
+        """
+        if self.rate is None:
+            return 0
+        enough = int(self.rate / 8 * (self.round_trip + 0.04))
+        return max(enough, 16_000) if enough < 200_000 else 0  # more than that, systems don't grant
 
 
-def _seconds(rate: float | None, round_trip: float) -> float:
-    """Long enough for some hundred packets, and for TCP to find out how fast the link is."""
-    for_packets = 300 * PAYLOAD_BYTES * 8 / rate if rate else 0.0
-    return min(max(0.3, for_packets), 4.0) + 15 * round_trip
-
-
-def _window_bytes(rate: float | None, round_trip: float) -> int:
-    """What may be under way at once: enough to fill the link, and less than its queue holds (0: let TCP find out).
-
-    Otherwise TCP fills the queue until packets get lost, and what lies behind a lost one arrives all at once: in a
-    short measurement that looks like another rate.
-    """
-    if rate is None:
-        return 0
-    enough = int(rate / 8 * (round_trip + 0.04))
-    return max(enough, 16_000) if enough < 200_000 else 0  # more than that, systems don't grant
+def _rates(ways: Mapping[str, _Way], longer: int = 1) -> dict[str, float]:
+    """Bits per second that arrive: on all ways at the same time, and where they are off once more, alone."""
+    ports = {}
+    for name, way in ways.items():
+        details = {"address": way.address, "seconds": longer * way.seconds, "window_bytes": way.window_bytes}
+        ports[name] = way.receiver.ask("receive", **details)
+    for name, way in ways.items():
+        way.sender.order("send", address=way.address, port=ports[name], seconds=longer * way.seconds)
+    rates = {name: float(way.receiver.answer()) for name, way in ways.items()}
+    for way in ways.values():
+        way.sender.answer()
+    for name, way in ways.items():
+        # Loss slows TCP down, which is what it is there for.
+        if longer == 1 and way.rate is not None and not way.loss and abs(rates[name] / way.rate - 1) > _TOLERANCE:
+            rates |= _rates({name: way}, longer=_AGAIN)
+    return rates
 
 
 def _pings(measured: Link, *crossed: Link) -> dict[str, Any]:

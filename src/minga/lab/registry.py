@@ -154,12 +154,10 @@ def end_all() -> list[str]:
 
 def clean(name: str) -> None:
     """Remove what a lab has left behind."""
-    own = [record for record in records() if record.name == name]
-    recorded = {
-        Path(host["cgroup"]).parents[1] for record in own for host in record.hosts.values() if host.get("cgroup")
-    }
-    for group in recorded.union(
-        groups_named(name)
-    ):  # a group that another session's processes made is only in the record
+    groups = set(groups_named(name))
+    for record in records():
+        if record.name == name:  # a group that another session's processes made is only there
+            groups |= {Path(host["cgroup"]).parents[1] for host in record.hosts.values() if host.get("cgroup")}
+    for group in groups:
         remove_groups(group)
     forget(name)

@@ -1,6 +1,6 @@
 """Where a run listens for other machines, and what people do there.
 
-    listening = Listening.at("10.0.0.1:29600", here=1)
+    listening = Listening("10.0.0.1:29600", here=1)
     run(experiment, listening=listening)
     # on the others: minga join 10.0.0.1:29600 --token ...
 
@@ -15,7 +15,6 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from minga.base.spec import describe
@@ -30,24 +29,11 @@ __all__ = ["TOKEN_VARIABLE", "Listening", "find_token", "join_command", "parse_a
 TOKEN_VARIABLE = "MINGA_TOKEN"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Listening:
     """An address of this machine that others can reach."""
 
-    address: str
-    port: int = 0
-    """0: a free one."""
-    here: int = 1
-    """How many of the nodes train on this machine."""
-    tls: str | None = None
-    """The directory of this node's certificate, for all connections; None: they are not encrypted."""
-    token: str = dataclasses.field(default_factory=new_token, repr=False)
-    when_listening: Callable[[str, int], None] = lambda address, port: None
-    """Called with where that is, as soon as it does."""
-
-    @classmethod
-    def at(
-        cls,
+    def __init__(
+        self,
         where: str | None,
         *,
         interface: str | None = None,
@@ -55,8 +41,12 @@ class Listening:
         tls: str | None = None,
         token: str | None = None,
         when_listening: Callable[[str, int], None] = lambda address, port: None,
-    ) -> Listening:
-        """As people write it: ADDRESS, ADDRESS:PORT, or :PORT with the name of an interface."""
+    ) -> None:
+        """`where`: as people write it, ADDRESS, ADDRESS:PORT, or :PORT with the name of an interface.
+
+        `here`: how many of the nodes train on this machine. `tls`: the directory of this node's certificate, for all
+        connections; None: they are not encrypted. `when_listening`: called with where that is, as soon as it does.
+        """
         address, port = parse_address(where or "")
         if interface is not None:
             own = address_of(interface)
@@ -68,14 +58,13 @@ class Listening:
             load_tls(tls)  # for its errors
         if here < 1:
             raise ConfigError(f"at least one node trains on this machine, not {here}")
-        return cls(
-            address=address,
-            port=port or 0,
-            here=here,
-            tls=tls,
-            token=check_token(token) if token is not None else new_token(),
-            when_listening=when_listening,
-        )
+        self.address = address
+        self.port = port or 0
+        """0: a free one."""
+        self.here = here
+        self.tls = tls
+        self.token = check_token(token) if token is not None else new_token()
+        self.when_listening = when_listening
 
 
 def parse_address(text: str) -> tuple[str, int | None]:

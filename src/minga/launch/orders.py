@@ -3,7 +3,7 @@
     order = RankOrder(run=run, ranks=(0,), address="127.0.0.1", meeting=Meeting(...))
     job = Job(name="rank 0", function="minga.launch.rank:main", order=order, log="rank-0.log")
 
-That of a coordinator is with it, in `membership/coordinator_process.py`.
+That of a coordinator is with it, in `membership/coordinator.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from minga.base.config import Config, FieldError
 
-__all__ = ["Meeting", "MeetingOrder", "MemberOrder", "RankOrder", "ScriptOrder"]
+__all__ = ["Meeting", "MemberOrder", "RankOrder", "ScriptOrder"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,3 @@ class ScriptOrder(Config):
     script: Path
     arguments: tuple[str, ...] = ()
     threads: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeetingOrder(Config):
-    """To a process that does nothing but hold the meeting."""
-
-    kind = "meeting's order"
-
-    address: str
-    port: int

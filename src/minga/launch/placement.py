@@ -10,7 +10,7 @@ import contextlib
 import json
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from typing import Any
 from minga.base.config import build
 from minga.comm.rendezvous import hold_meeting
 from minga.launch.listening import Listening
-from minga.launch.orders import Meeting, MeetingOrder
+from minga.launch.orders import Meeting
 from minga.launch.processes import Job
-from minga.membership.coordinator_process import CoordinatorOrder
+from minga.membership.coordinator import CoordinatorOrder
 from minga.membership.rules import Rules
 from minga.net.greeting import new_token
 from minga.runs.experiment import Experiment
@@ -42,10 +42,10 @@ class Placement:
 
     meeting: Meeting | None
     """Where ranks meet; None where a coordinator keeps a roster instead."""
-    addresses: list[str]
-    places: list[dict[str, Any] | None]
+    addresses: Sequence[str]
+    places: Sequence[Mapping[str, Any] | None]
     """What a process does to move to its host (None: it stays where it is)."""
-    hosts: list[str]
+    hosts: Sequence[str]
     """For each *rank*, a name of its host or site: ranks with the same name are near to each other."""
     helpers: list[Job]
     """Processes that the ranks need."""
@@ -71,22 +71,21 @@ def placed(
     `listening`: where the coordinator and the data doors of those who train here listen for other machines.
     """
     coordinator_file(run).unlink(missing_ok=True)  # of another session of this run
-    if experiment.in_lab and listening is None:
+    if experiment.in_lab:
         with _in_lab(experiment, run, elastic=elastic) as placement:
             yield placement
         return
     address = _LOOPBACK if listening is None else listening.address
     host = "localhost" if listening is None else socket.gethostname()
-    with contextlib.ExitStack() as resources:
-        hosts, token, meeting, helpers = [host] * experiment.ranks, None, None, []
-        if elastic or listening is not None:
-            token = new_token() if listening is None else listening.token
-            helpers = [_coordinator(experiment, run, token, address, listening=listening)]
-        else:
-            port = resources.enter_context(hold_meeting(address, experiment.cluster.port))
-            meeting = Meeting(address=address, port=port, hosts=tuple(hosts))
-        processes = experiment.hosts
-        yield Placement(meeting, [address] * processes, [None] * processes, hosts, helpers, token)
+    addresses, hosts = [address] * experiment.hosts, [host] * experiment.ranks
+    places: list[Mapping[str, Any] | None] = [None] * experiment.hosts
+    if elastic:
+        token = new_token() if listening is None else listening.token
+        coordinator = _coordinator(experiment, run, token, address, listening=listening)
+        yield Placement(None, addresses, places, hosts, [coordinator], token)
+    else:
+        with hold_meeting(address, experiment.cluster.port) as port:
+            yield Placement(Meeting(address=address, port=port, hosts=tuple(hosts)), addresses, places, hosts, [])
 
 
 @contextlib.contextmanager
@@ -105,28 +104,28 @@ def _in_lab(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Pla
         hosts = [lab.hosts[host_of[rank]]["site"] if sites else host_of[rank] for rank in range(experiment.ranks)]
         # At the switch: neither loopback nor a rank's fate has to do with it.
         address = lab.switch["address"]
-        token, meeting = None, None
+        addresses, places = [place["address"] for place in lab.hosts.values()], [*lab.hosts.values()]
         if elastic:
             token = new_token()
-            helper = _coordinator(experiment, run, token, address, lab.switch)
+            coordinator = _coordinator(experiment, run, token, address, lab.switch)
+            yield Placement(None, addresses, places, hosts, [coordinator], token)
         else:
             meeting = Meeting(address=address, port=_LAB_PORT, hosts=tuple(hosts))
-            helper = Job(
+            keeper = Job(
                 name="meeting",
                 function="minga.launch.placement:keep_meeting",
-                order=MeetingOrder(address=address, port=_LAB_PORT),
+                order=meeting,
                 log=str(run / "logs" / "meeting.log"),
                 place=lab.switch,
                 helper=True,
             )
-        addresses = [place["address"] for place in lab.hosts.values()]
-        yield Placement(meeting, addresses, list(lab.hosts.values()), hosts, [helper], token)
+            yield Placement(meeting, addresses, places, hosts, [keeper])
 
 
 def keep_meeting(arguments: Mapping[str, Any]) -> int:
     """A process that does nothing but hold a meeting, until it is ended."""
-    order = build(MeetingOrder, arguments)
-    with hold_meeting(order.address, order.port):
+    meeting = build(Meeting, arguments)
+    with hold_meeting(meeting.address, meeting.port):
         while True:
             signal.pause()
 
@@ -141,7 +140,7 @@ def _coordinator(
     run: Path,
     token: str,
     address: str,
-    place: dict[str, Any] | None = None,
+    place: Mapping[str, Any] | None = None,
     *,
     listening: Listening | None = None,
 ) -> Job:
@@ -167,7 +166,7 @@ def _coordinator(
         }
     return Job(
         name=COORDINATOR,
-        function="minga.membership.coordinator_process:main",
+        function="minga.membership.coordinator:main",
         order=CoordinatorOrder(
             state=coordinator_file(run), run=run.name, token=token, rules=rules, address=address, **others
         ),

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from minga.membership.coordinator_process import ABANDONED
+from minga.membership.coordinator import ABANDONED
 
 __all__ = ["LEFT_BEHIND", "POLICIES", "STOPPED", "Action", "How", "Phase", "Who", "action", "how_of"]
 

@@ -78,32 +78,23 @@ class Processes:
 
     def __init__(self, guard: subprocess.Popen[bytes]) -> None:
         self._guard = guard
-        self._awaited: set[str] = set()
+        self.awaited: set[str] = set()
+        """Names of the jobs that run, without helpers."""
         self._rest = b""
         assert guard.stdout is not None
         os.set_blocking(guard.stdout.fileno(), False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(guard.stdout, selectors.EVENT_READ)
         self.pids: dict[str, int] = {}
+        """Of all that run, as far as is known."""
 
     @property
     def running(self) -> bool:
-        return bool(self._awaited)
-
-    @property
-    def names(self) -> set[str]:
-        """Of the jobs that run and are waited for."""
-        return set(self._awaited)
-
-    def pid_of(self, name: str) -> int | None:
-        """Of a job that runs, as far as is known."""
-        return self.pids.get(name) if name in self._awaited else None
+        return bool(self.awaited)
 
     def start(self, *jobs: Job) -> None:
         """Start jobs, also while others run; one that has ended may be started again."""
-        self._awaited |= {job.name for job in jobs if not job.helper}
-        for job in jobs:
-            self.pids.pop(job.name, None)
+        self.awaited |= {job.name for job in jobs if not job.helper}
         assert self._guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # wait() raises then, with the log
             self._guard.stdin.write(json.dumps([asdict(job) for job in jobs], default=str).encode() + b"\n")
@@ -123,8 +114,9 @@ class Processes:
                     self.pids[started.name] = started.pid
                 else:
                     ended.append(JobEnded(**message))
-            self._awaited -= {each.name for each in ended}
-            if not chunk and self._awaited:
+                    self.pids.pop(ended[-1].name)
+            self.awaited -= {each.name for each in ended}
+            if not chunk and self.awaited:
                 raise RunError("the process that guards the ranks ended by itself; the end of its log says why")
         return ended
 

@@ -1,11 +1,14 @@
-"""One process of a run: it hosts a rank, or a worker and the server that lives beside it."""
+"""One process of a run: it hosts a rank, or a worker and the server that lives beside it, or runs a user's script."""
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
 import os
+import runpy
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -17,13 +20,13 @@ import torch
 from minga.base.config import build
 from minga.comm.rendezvous import join_group
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
-from minga.launch.orders import Meeting, MemberOrder, RankOrder
+from minga.launch.orders import Meeting, MemberOrder, RankOrder, ScriptOrder
 from minga.launch.placement import coordinator_file
 from minga.launch.policy import LEFT_BEHIND, STOPPED
 from minga.measure.events import Failed, RankWaiting, Stopped
 from minga.measure.recorder import Recorder
 from minga.membership.protocol import CoordinatorAddress
-from minga.membership.session import Enrolment, MemberSession, StopRequest
+from minga.membership.session import MemberSession, StopRequest
 from minga.membership.state_file import wait_for_address
 from minga.net.tls import load_tls
 from minga.runs.directory import event_file, save_model, server_folder
@@ -33,13 +36,13 @@ from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
-from minga.training.checkpoints.resume import Resumption, last_optimizer_state
+from minga.training.checkpoints.resume import last_optimizer_state
 from minga.training.elastic import common_facts, train_elastic
 from minga.training.loop import train
 from minga.training.run_log import traced
 from minga.training.train_state import TrainState, build_train_state
 
-__all__ = ["main", "record_failure"]
+__all__ = ["main", "run_script"]
 
 _LOG = logging.getLogger("minga.launch")
 # Ranks with a listening coordinator beside them stop together if one of them is rank 0; otherwise they leave.
@@ -71,6 +74,26 @@ def main(arguments: Mapping[str, Any]) -> int:
     return STOPPED if any(rank.stopped for rank in hosted) else 0
 
 
+def run_script(arguments: Mapping[str, Any]) -> int:
+    """Run the script of a `ScriptOrder` as Python would; the exit code."""
+    order = build(ScriptOrder, arguments)
+    torch.set_num_threads(order.threads)
+    sys.argv = [str(order.script), *order.arguments]
+    sys.path.insert(0, str(order.script.parent))
+    try:
+        runpy.run_path(str(order.script), run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException as error:
+        recorder = Recorder(event_file(order.run, order.rank))
+        _record_failure(recorder, order.rank, 0, error)
+        recorder.close()
+        return 1
+    finally:
+        atexit._run_exitfuncs()  # the process leaves by os._exit, which would pass them over
+    return 0
+
+
 def _run_or_end(rank: _Rank) -> None:
     """In a thread beside the worker: its failure is the process's, which would otherwise wait for it in vain."""
     rank.run()
@@ -90,22 +113,34 @@ class _Rank:
         self._stop_request = stop
         self._recorder = Recorder(event_file(order.run, self._rank))
         self._train_state: TrainState | None = None
-        self._checkpoints = NoCheckpoints()
+        self._checkpoints: NoCheckpoints = NoCheckpoints()
         self.failed = False
         self.left_behind = False
         """Whether the others do without it: no failure of the run."""
         self.stopped = False
 
     def build(self) -> None:
+        experiment, order = self._experiment, self._order
         try:
-            workload = load_workload(self._experiment.workload, self._experiment.data)
+            workload = load_workload(experiment.workload, experiment.data)
             self._train_state = build_train_state(
                 self._beginning(), workload, self._rank, self._recorder.spans, reads=not self._serves
             )
-            if self._experiment.checkpoints.enabled:
-                self._checkpoints = self._keep(self._train_state)
-            if self._serves and self._order.roster is not None:
-                ServerState.of(self._train_state.replica).log = self._keep_updates()
+            if experiment.checkpoints.enabled:
+                self._checkpoints = CheckpointManager(
+                    order.run,
+                    experiment.checkpoints,
+                    self._train_state,
+                    self._recorder,
+                    resume_from=Checkpoint.of(order.run, order.resume) if order.resume else None,
+                    session=order.session,
+                    stopping=lambda: self._stop_request.asked and not order.joins,
+                    one_part=order.roster is not None and order.roster.listening,
+                )
+            if self._serves and order.roster is not None:
+                update_log = DiskUpdateLog(server_folder(order.run, self._rank - experiment.cluster.nodes))
+                update_log.rescue = partial(last_optimizer_state, order.run)
+                ServerState.of(self._train_state.replica).log = update_log
         except BaseException as error:
             self._fail(error)
 
@@ -116,28 +151,9 @@ class _Rank:
         training = dataclasses.replace(self._experiment.training, start_from=None)
         return dataclasses.replace(self._experiment, training=training)
 
-    def _keep(self, train_state: TrainState) -> NoCheckpoints:
-        order = self._order
-        checkpoint = Checkpoint(order.run / "checkpoints" / order.resume) if order.resume else None
-        return CheckpointManager(
-            order.run,
-            self._experiment.checkpoints,
-            train_state,
-            self._recorder,
-            resumption=Resumption(checkpoint) if checkpoint is not None else None,
-            session=order.session,
-            stopping=lambda: self._stop_request.asked and not order.joins,
-            one_part=order.roster is not None and order.roster.listening,
-        )
-
     @property
     def _serves(self) -> bool:
         return not self._order.joins and self._rank >= self._experiment.cluster.nodes
-
-    def _keep_updates(self) -> DiskUpdateLog:
-        update_log = DiskUpdateLog(server_folder(self._order.run, self._rank - self._experiment.cluster.nodes))
-        update_log.rescue = partial(last_optimizer_state, self._order.run)
-        return update_log
 
     def run(self) -> None:
         if self.failed:
@@ -167,25 +183,26 @@ class _Rank:
         order, cluster = self._order, self._experiment.cluster
         tls = load_tls(entry.tls) if entry.tls else None
         address, port = entry.coordinator or wait_for_address(coordinator_file(order.run), cluster.timeout_seconds)
-        enrolment = Enrolment(
-            coordinator=CoordinatorAddress(
-                address=address,
-                port=port,
-                token=entry.token,
-                run=entry.run,
-                tls=tls,
-                source_address=order.address if entry.interface else None,
-            ),
+        where = CoordinatorAddress(
+            address=address,
+            port=port,
+            token=entry.token,
+            run=entry.run,
+            tls=tls,
+            source_address=order.address if entry.interface else None,
+        )
+        with MemberSession(
+            where,
             id=entry.id or f"node-{self._rank}",
             role="server" if self._serves else "worker",
             address=order.address,
             host=entry.hosts[self._place],
             facts=common_facts(self._experiment, train_state),
-            patient=entry.listening,
             heartbeat_timeout_seconds=cluster.heartbeat_timeout_seconds,
-        )
-        with MemberSession(
-            enrolment, self._stop_request, leaves_after=self._leaves_after(entry), on_waiting=self._record_waiting
+            patient=entry.listening,
+            stop=self._stop_request,
+            leaves_after=0.0 if order.joins else _TOGETHER_SECONDS if entry.listening else None,
+            on_waiting=self._record_waiting,
         ) as member_session:
             try:
                 train_elastic(
@@ -196,12 +213,6 @@ class _Rank:
                     raise
                 # It was started again when the others had nearly finished, and needs nobody any more.
                 _LOG.warning("rank %d is not needed any more: %s", self._rank, refused)
-
-    def _leaves_after(self, entry: MemberOrder) -> float | None:
-        """Seconds after which a rank that is asked to stop leaves while others go on; None: all stop together."""
-        if entry.start == "joined":
-            return 0.0
-        return _TOGETHER_SECONDS if entry.listening else None
 
     def _record_waiting(self, message: str) -> None:
         self._recorder.emit(RankWaiting(time=self._recorder.now(), rank=self._rank, message=message))
@@ -229,18 +240,17 @@ class _Rank:
         assert self._train_state is not None
         self.stopped = True
         step = self._train_state.replica.step
-        name = self._checkpoints.last_written if isinstance(self._checkpoints, CheckpointManager) else None
-        now = self._recorder.now()
+        name, now = self._checkpoints.last_written, self._recorder.now()
         self._recorder.emit(Stopped(time=now, rank=self._rank, step=step, checkpoint=name, reason=reason))
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True
         self.left_behind = isinstance(error, LeftBehind)
         step = self._train_state.replica.step if self._train_state is not None else 0
-        record_failure(self._recorder, self._rank, step, error)
+        _record_failure(self._recorder, self._rank, step, error)
 
 
-def record_failure(recorder: Recorder, rank: int, step: int, error: BaseException) -> None:
+def _record_failure(recorder: Recorder, rank: int, step: int, error: BaseException) -> None:
     """Record what went wrong, for the launcher to show once."""
     expected = isinstance(error, MingaError)
     recorder.emit(

@@ -1,7 +1,7 @@
 """Sees a run's processes through to their end: `policy` says what is done when one ends, this does it.
 
-with processes(jobs, log) as started:
-    Supervisor(started, run, jobs).supervise(tick)      # returns when all are done, or raises why not
+with stop_when_asked() as stopping:     # signals to this process stop the run
+    Supervisor(run, jobs, stopping=stopping).supervise(tick)    # until all are done; raises what others follow from
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from minga.base.rate_limit import RateLimit
-from minga.launch.causes import cause, rank_of, stopped, too_few
+from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, RunStopped, StrategyError, WorkloadError
 from minga.launch.orders import RankOrder
 from minga.launch.placement import coordinator_file
 from minga.launch.policy import Action, How, Phase, Who, action, how_of
-from minga.launch.processes import Job, JobEnded, Processes
+from minga.launch.processes import Job, JobEnded, Processes, processes
+from minga.measure.event_reader import events_of
+from minga.measure.events import Failed
 from minga.membership.state_file import load as load_state
+from minga.training.checkpoints.files import list_checkpoints
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "stop_when_asked"]
 
 _TICK_SECONDS = 0.1
 # After a failure, the other ranks get this long to say why they failed: the cause may be among them.
@@ -37,6 +43,10 @@ _MOST_RESTARTS, _RESTART_SECONDS = 20, 3600.0
 # Before the run has begun: one that dies each time, for lack of memory for instance, would never let it.
 _MOST_EARLY_RESTARTS = 3
 _LOOK_SECONDS = 0.5
+# The same on every rank, so that it does not matter which one said it first; or of the only one that is here.
+_SAME_EVERYWHERE: dict[str, type[MingaError]] = {
+    kind.__name__: kind for kind in (WorkloadError, DataError, Refused, StrategyError)
+}
 
 
 class Supervisor:
@@ -44,7 +54,6 @@ class Supervisor:
 
     def __init__(
         self,
-        started: Processes,
         run: Path,
         jobs: Iterable[Job],
         *,
@@ -59,7 +68,6 @@ class Supervisor:
         `workers`: names of those that train; with less than `fewest` of them nobody goes on. `stopped_seconds`: how
         long a server may be stopped by a signal. `stopping`: whether the run was asked to stop.
         """
-        self._started = started
         self._run = run
         self._jobs = {job.name: job for job in jobs}
         self._roles = {name: Who.HELPER if job.helper else Who.RANK for name, job in self._jobs.items()} | dict(
@@ -79,28 +87,33 @@ class Supervisor:
         self._early_restarts: Counter[str] = Counter()
         self._looked = 0.0
         self._stopped_since: dict[str, float] = {}
+        self._started: Processes
 
     def supervise(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Wait until all processes have ended well; raises if the run has not. `tick`: called a few times a second."""
+        """Until all processes have ended well; raises if the run has not. `tick`: called a few times a second."""
+        with processes(list(self._jobs.values()), self._run / "logs" / "fork-server.log") as self._started:
+            self._wait(tick)
+        if self._asked() or (self._stopped and not self._failed):
+            raise _run_stopped(self._run)
+        if self._failed:
+            raise self._cause(self._failed)
+        if self._lost and not self._done:
+            raise _too_few(self._left, self._run) if 0 < self._left < self._fewest else self._cause(self._lost)
+
+    def _wait(self, tick: Callable[[], None]) -> None:
         while self._started.running and time.monotonic() < self._deadline:
             for ended in self._started.wait(_TICK_SECONDS):
                 self._react(ended)
             if self._asked():
                 self._pass_on_stop()
-            if (self._stopped or self._asked()) and not any(rank_of(name) >= 0 for name in self._started.names):
+            if (self._stopped or self._asked()) and not any(_rank_of(name) >= 0 for name in self._started.awaited):
                 break  # a coordinator for others has nothing to wait for
             self._kill_stopped_servers()
             if self._all_finished and self._done:
                 # Whoever is stopped or cut off is not in the run any more, and may never come back to hear of it.
-                substitutes = all(self._roles[name] is Who.SUBSTITUTE for name in self._started.names)
+                substitutes = all(self._roles[name] is Who.SUBSTITUTE for name in self._started.awaited)
                 self._end_within(0.0 if substitutes else _LEFT_OVER_SECONDS)
             tick()
-        if self._asked() or (self._stopped and not self._failed):
-            raise stopped(self._run)
-        if self._failed:
-            raise cause(self._failed, self._run)
-        if self._lost and not self._done:
-            raise too_few(self._left, self._run) if 0 < self._left < self._fewest else cause(self._lost, self._run)
 
     @property
     def _phase(self) -> Phase:
@@ -129,7 +142,7 @@ class Supervisor:
         elif todo is Action.FAIL:
             self._failed[ended.name] = ended.code
             self._end_within(_AFTER_FAILURE_SECONDS)
-        elif rank_of(ended.name) >= 0:
+        elif _rank_of(ended.name) >= 0:
             self._lost[ended.name] = ended.code
             if self._left < self._fewest:  # servers alone would wait for ever
                 self._end_within(_AFTER_FAILURE_SECONDS)
@@ -162,7 +175,7 @@ class Supervisor:
             self._end_within(_STOP_SECONDS)
         for name in set(self._started.pids) - self._notified:
             self._notified.add(name)
-            if rank_of(name) >= 0:
+            if _rank_of(name) >= 0:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._started.pids[name], signal.SIGTERM)
 
@@ -175,17 +188,106 @@ class Supervisor:
         for name, who in self._roles.items():
             if who not in (Who.SERVER, Who.SUBSTITUTE):
                 continue
-            pid = self._started.pid_of(name)
+            pid = self._started.pids.get(name)
             if pid is None or not _is_stopped(pid):
                 self._stopped_since.pop(name, None)
             elif now - self._stopped_since.setdefault(name, now) > self._stopped_seconds:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def _cause(self, failed: Mapping[str, int]) -> Exception:
+        """By what the ranks have written down, and by how their processes have ended: exit codes by their names."""
+        events = events_of(self._run, Failed)
+        # A rank that ended without an event (killed, crashed) is a cause too, where all events are consequences.
+        causes = [event for event in events if not event.consequence]
+        if not causes:
+            recorded = {f"rank {event.rank}" for event in events}
+            for name, code in failed.items():
+                if name not in recorded:
+                    return _from_code(self._jobs[name], code)
+        return _from_event(min(causes or events, key=lambda event: event.time))
+
 
 def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _run_stopped(run: Path) -> RunStopped:
+    """It was asked to."""
+    how = _how_to_go_on(run)
+    return RunStopped(
+        f"the run was asked to stop{how}" if how else "the run was asked to stop before it had a checkpoint"
+    )
+
+
+def _too_few(left: int, run: Path) -> RunError:
+    """Some are left, who could only wait for others."""
+    return RunError(
+        f"{left} of the nodes {'is' if left == 1 else 'are'} left, fewer than --min-nodes, and nobody can join "
+        f"a run without --listen{_how_to_go_on(run)}"
+    )
+
+
+def _rank_of(name: str) -> int:
+    """The rank that a process is named after; -1 for a helper."""
+    return int(name.removeprefix("rank ")) if name.startswith("rank ") else -1
+
+
+def _how_to_go_on(run: Path) -> str:
+    """A sentence, if there is a checkpoint."""
+    whole = [checkpoint for checkpoint in list_checkpoints(run) if checkpoint.complete]
+    return f"; it goes on from {whole[-1].name} with: minga train --resume {run}" if whole else ""
+
+
+def _from_event(event: Failed) -> Exception:
+    if event.kind in _SAME_EVERYWHERE:
+        return _SAME_EVERYWHERE[event.kind](event.message)
+    when = f" at step {event.step}" if event.step else ""
+    kind = f"{event.kind}: " if event.traceback else ""
+    text = f"rank {event.rank} failed{when}: {kind}{event.message}"
+    return RankFailed(text, rank=event.rank, traceback=event.traceback)
+
+
+def _from_code(job: Job, code: int) -> RunError:
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    log = Path(job.log)
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:] if log.is_file() else []
+    lines = "\n".join(["; the end of its log:", *last]) if last else "; its log is empty"
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    return RankFailed(f"{job.name} {how}{hint}{lines}", rank=_rank_of(job.name))
+
+
+@contextlib.contextmanager
+def stop_when_asked(*signals: signal.Signals) -> Iterator[Callable[[], int]]:
+    """Until the block ends, signals ask the run to stop instead of ending this process; which one has come.
+
+    By default SIGTERM, and SIGHUP of a terminal that is closed, unless somebody (nohup) has said to go on then.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's business
+        yield lambda: 0
+        return
+    asked: list[int] = []
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # one that is gone does not say what it was
+
+    def ask(number: int, frame: object) -> None:
+        asked.append(number)
+        if number == signal.SIGHUP:
+            _write_nowhere(terminals)
+
+    chosen = signals or (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in chosen if signal.getsignal(number) is not signal.SIG_IGN}
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state == "T"
+        yield lambda: asked[0] if asked else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_nowhere(streams: Sequence[int]) -> None:
+    """Their terminal is gone: writing to it would fail, in the middle of what is still to be done."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

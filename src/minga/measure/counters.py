@@ -1,9 +1,10 @@
-"""Energy counters of the machine: RAPL for processors, NVML for GPUs.
+"""Energy counters of the machine: RAPL for processors, NVML for GPUs; and its power while a run goes on.
 
-    with find_counters(gpus=False) as counters:
-        before = [counter.joules() for counter in counters]
+    with machine_power(run, interval_seconds=0.5, gpus=False):
+        ...                                  # events/machine.jsonl grows, where there are counters
 
-A counter says how many joules each of its devices has used since some moment in the past.
+A counter says how many joules each of its devices has used since some moment in the past. One thread in the launching
+process reads them: the counters are the machine's, not a process's.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from minga.measure.machine.files import ROOT, read
+from minga.measure.event_reader import machine_event_file
+from minga.measure.events import Powered
+from minga.measure.kernel import ROOT, read
+from minga.measure.meter import Ticker
+from minga.measure.recorder import Recorder
 
-__all__ = ["EnergyCounter", "Nvml", "Rapl", "find_counters"]
+__all__ = ["EnergyCounter", "Nvml", "Rapl", "find_counters", "machine_power"]
 
 
 class EnergyCounter(ABC):
@@ -125,3 +131,46 @@ def find_counters(*, gpus: bool, root: Path = ROOT) -> Iterator[list[EnergyCount
 def _microjoules(zone: Path) -> int | None:
     text = read(zone / "energy_uj") or ""
     return int(text) if text.isdigit() else None
+
+
+@contextlib.contextmanager
+def machine_power(run: Path, *, interval_seconds: float, gpus: bool, root: Path = ROOT) -> Iterator[None]:
+    """Write the machine's power every so often, until the block ends; nothing without counters or interval."""
+    with find_counters(gpus=gpus, root=root) as counters:
+        if not counters or not interval_seconds:
+            yield
+            return
+        recorder = Recorder(machine_event_file(run))
+        sampler = _Sampler(counters, recorder)
+        ticker = Ticker(interval_seconds, sampler.sample, name="machine power")
+        try:
+            yield
+        finally:
+            ticker.stop()
+            sampler.sample()
+            recorder.close()
+
+
+class _Sampler:
+    def __init__(self, counters: list[EnergyCounter], recorder: Recorder) -> None:
+        self._counters = counters
+        self._recorder = recorder
+        self._joules = self._read()
+        self._time = time.perf_counter()
+
+    def _read(self) -> dict[str, float]:
+        return {device: joules for counter in self._counters for device, joules in counter.joules().items()}
+
+    def sample(self) -> None:
+        if not self._counters:
+            return
+        try:
+            joules, now = self._read(), time.perf_counter()
+        except Exception as error:  # a GPU that is lost, a file that is gone: no reason to lose a training
+            self._counters = []
+            warnings.warn(f"an energy counter fails, so energy is not measured any more: {error}", stacklevel=2)
+            return
+        seconds = now - self._time
+        watts = {device: (value - self._joules[device]) / seconds for device, value in joules.items()}
+        self._joules, self._time = joules, now
+        self._recorder.emit(Powered(time=now, seconds=seconds, watts=watts))

@@ -216,17 +216,7 @@ class Stepped(Event):
     messages_sent: int
 
     def to_json(self) -> str:
-        return step_line(
-            self.time,
-            self.step,
-            self.progress,
-            self.epoch,
-            self.loss,
-            self.samples,
-            self.seconds,
-            self.bytes_sent,
-            self.messages_sent,
-        )
+        return step_line(**vars(self))
 
 
 def step_line(

@@ -1,9 +1,8 @@
 """The coordinator: serves the roster over TCP, outside of all ranks.
 
-    coordinator = Coordinator(Path("runs/r/coordinator.json"), run="r", token=token, rules=Rules(expect=4))
-    await coordinator.serve()
-
-See `coordinator_process` for who runs it.
+order = CoordinatorOrder(state="runs/r/coordinator.json", run="r", token=token, rules=Rules(expect=4, min_nodes=2))
+Job(name="coordinator", function="minga.membership.coordinator:main", helper=True, order=order, log=...)
+address, port = wait_for_address(Path("runs/r/coordinator.json"), timeout_seconds=10)
 
 It may die at any moment. Started again with the same state file it goes on with the same token, address, port and
 generation, and the members, which have trained on meanwhile, come back to it.
@@ -14,47 +13,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
+import signal
+import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minga.base.config import Config, build
 from minga.errors import ConfigError, ProtocolError, Refused
-from minga.membership.handover import Accounts
-from minga.membership.inquiry import Numbers
 from minga.membership.messages import (
     Announcement,
     Description,
     Ended,
-    Formed,
     FromCoordinator,
     FromMember,
     Handover,
-    Heartbeat,
     Hello,
     Inquiry,
-    Leave,
     Received,
     Refusal,
-    Suspect,
     Waiting,
 )
 from minga.membership.protocol import CLAIM, ControlConnection
 from minga.membership.roster import Close, Roster
-from minga.membership.roster_state import RosterState, listed
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterState, Rules, listed
 from minga.membership.state_file import CoordinatorState, load, own, save
+from minga.membership.visitors import Accounts, Numbers
 from minga.net.greeting import Opening, check_token
 from minga.net.interfaces import unreachable
 from minga.net.listener import Key, Listener
 from minga.net.sockets import Socket, listen
-from minga.net.tls import Tls
+from minga.net.tls import load_tls
 
-__all__ = ["Coordinator", "Guests", "ListenAddress"]
+__all__ = ["ABANDONED", "Coordinator", "CoordinatorOrder", "coordinating", "main"]
 
+ABANDONED = 75
+"""The exit code of a coordinator that everybody has left before the run's end."""
 _TICK_SECONDS = 0.1
 _PORT_SECONDS = 5.0
 _HANG_UP_SECONDS = 1.0
@@ -65,91 +65,68 @@ _log = logging.getLogger("minga.membership.coordinator")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListenAddress:
-    """Where a coordinator listens, and how."""
+class CoordinatorOrder(Config):
+    """To who is a run's coordinator: a process of its own, or a thread of a program."""
 
+    kind = "coordinator's order"
+
+    state: Path
+    """The file that it goes on from when it is started again."""
+    run: str
+    token: str | None = field(default=None, repr=False)
+    """None: the one in the state file."""
+    rules: Rules = field(default_factory=Rules)
+    facts: dict[str, str] | None = None
+    """What all members must have in common; None: what the first one has."""
     address: str = "127.0.0.1"
     port: int = 0
     """0: one that is free."""
-    tls: Tls | None = None
+    tls: str | None = None
+    """The directory of this node's certificate."""
     greeting_seconds: float = 5.0
     """Who has not shown within that time that it knows the token is dropped."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guests:
-    """What nodes of other machines need, and what is taken from them."""
-
-    description: str
-    """The experiment, as TOML."""
-    own: Collection[int] = (0,)
-    """Numbers of nodes that are not for them."""
+    description: str | None = None
+    """The experiment for those who ask (TOML); None: nobody else is wanted."""
+    own: tuple[int, ...] = (0,)
+    """Numbers of nodes that are not for others."""
     events: Path | None = None
-    """The folder for what they have written down, at their end."""
+    """The folder for what nodes elsewhere hand over at their end."""
+    abandoned_seconds: float = float("inf")
+    """How long to wait when everybody is gone."""
 
 
 class Coordinator:
     """The roster, the connections of those who are in it, and the file that survives both."""
 
-    def __init__(
-        self,
-        state_file: Path,
-        *,
-        run: str,
-        token: str | None,
-        rules: Rules,
-        facts: Mapping[str, str] | None = None,
-        listen_address: ListenAddress = ListenAddress(),  # noqa: B008 (it is frozen)
-        guests: Guests | None = None,
-        abandoned_seconds: float = float("inf"),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`token`: None for a restarted one; `facts`: what all members must have in common (default: the first's).
-
-        `guests`: None if nobody else may take part; `abandoned_seconds`: how long to wait when everybody is gone.
-        """
-        self._state_file = state_file
-        self._run, self._token, self._rules, self._clock = run, token, rules, clock
-        self._facts = dict(facts) if facts is not None else None
-        self._listen_address = listen_address
-        self._numbers = itertools.count(1)
-        self._guests, self._node_numbers = guests, Numbers()
-        self._abandoned_seconds = abandoned_seconds
-        events = guests.events if guests is not None else None
-        self._accounts = Accounts(events, own=guests.own) if guests is not None and events is not None else None
+    def __init__(self, order: CoordinatorOrder) -> None:
+        self._order = order
+        self._tls = load_tls(order.tls) if order.tls is not None else None
+        self._numbers, self._node_numbers = itertools.count(1), Numbers()
+        self._accounts = Accounts(order.events, own=order.own) if order.events is not None else None
         self.abandoned = False
         """Whether it has ended because everybody was gone."""
         self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: asyncio.Event | None = None
-        self._stopped = False
+        self._end = asyncio.Event()
         self._saved = -1
         self._logged = 0
         self._roster: Roster
         self._state: CoordinatorState
         self._listener: Listener
+        self.address, self.port = order.address, order.port
         self.listening = threading.Event()
         """Set when `address` and `port` are where it listens."""
 
-    @property
-    def address(self) -> str:
-        return self._state.address
-
-    @property
-    def port(self) -> int:
-        return self._state.port
-
     async def serve(self) -> None:
         """Until the run is over or `stop` is called."""
-        with own(self._state_file), self._listen() as listener:
-            self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-            self._roster = Roster(self._rules, now=self._clock(), state=self._state.roster)
-            tls = self._listen_address.tls
+        with own(self._order.state), self._listen() as listening:
+            self._loop = asyncio.get_running_loop()
+            self._roster = Roster(self._order.rules, now=time.monotonic(), state=self._state.roster)
             self._listener = Listener(
-                listener,
-                context=tls.server if tls is not None else None,
-                seconds=self._listen_address.greeting_seconds,
+                listening,
+                context=self._tls.server if self._tls is not None else None,
+                seconds=self._order.greeting_seconds,
                 look_up=self._look_up,
                 welcome=self._welcome,
             )
@@ -157,7 +134,7 @@ class Coordinator:
             _log.info("listening on %s:%s, generation %s", self.address, self.port, self._roster.state.number)
             self.listening.set()
             tasks = [asyncio.create_task(self._listener.serve()), asyncio.create_task(self._tick())]
-            waits = [*tasks, asyncio.create_task(self._until_stopped())]
+            waits = [*tasks, asyncio.create_task(self._end.wait())]
             try:
                 done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -171,45 +148,34 @@ class Coordinator:
 
     def stop(self) -> None:
         """From any thread."""
-        self._stopped = True
-        if self._loop is not None and self._end is not None:
+        if self._loop is None:
+            self._end.set()
+        else:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._end.set)
 
-    @contextlib.contextmanager
-    def _listen(self) -> Iterator[Any]:
+    def _listen(self) -> socket.socket:
         """Read the state, or make one; listen where the last coordinator did, so that members find this one."""
-        found = load(self._state_file)
-        if found is not None and (found.run != self._run or self._token not in (None, found.token)):
-            raise ConfigError(f"{self._state_file} is of the run {found.run} or has another token; give another file")
-        if found is None and self._token is None:
+        order, found = self._order, load(self._order.state)
+        if found is not None and (found.run != order.run or order.token not in (None, found.token)):
+            raise ConfigError(f"{order.state} is of the run {found.run} or has another token; give another file")
+        if found is None and order.token is None:
             raise ConfigError("a new coordinator needs a token (minga.net.greeting.new_token makes one)")
         state = found or CoordinatorState(
-            run=self._run,
-            token=self._token or "",
-            address=self._listen_address.address,
-            port=self._listen_address.port,
-            roster=RosterState(),
+            run=order.run, token=order.token or "", address=order.address, port=order.port, roster=RosterState()
         )
         check_token(state.token)
-        if self._facts is not None:
-            state.roster.facts = self._facts
-        listener = listen(state.address, state.port, patience_seconds=_PORT_SECONDS if found else 0)
-        state.port = listener.getsockname()[1]
+        if order.facts is not None:
+            state.roster.facts = order.facts
+        listening = listen(state.address, state.port, patience_seconds=_PORT_SECONDS if found else 0)
+        self.address, self.port = state.address, listening.getsockname()[1]
+        state.port = self.port
         self._state = state
-        try:
-            yield listener
-        finally:
-            listener.close()
-
-    async def _until_stopped(self) -> None:
-        assert self._end is not None
-        if not self._stopped:
-            await self._end.wait()
+        return listening
 
     async def _announce_the_end(self) -> None:
         """Members on other machines would otherwise wait for a coordinator that nobody starts again."""
-        if self._guests is None:
+        if self._order.description is None:
             return
         for connection in self._connections.values():
             connection.send(Ended(reason="the run was ended where it was started"))
@@ -219,16 +185,16 @@ class Coordinator:
             await asyncio.sleep(0.01)
 
     async def _tick(self) -> None:
-        seen = self._clock()
+        seen = time.monotonic()
         while not self._roster.done:
             await asyncio.sleep(_TICK_SECONDS)
-            now = self._clock()
+            now = time.monotonic()
             self._roster.tick(now)
             self._act()
             if self._connections or self._roster.state.generation is None:
                 seen = now
-            elif now - seen >= self._abandoned_seconds:
-                _log.error("everybody was gone for %g s, and nobody has finished", self._abandoned_seconds)
+            elif now - seen >= self._order.abandoned_seconds:
+                _log.error("everybody was gone for %g s, and nobody has finished", self._order.abandoned_seconds)
                 self.abandoned = True
                 return
         _log.info("all members have finished")
@@ -242,11 +208,12 @@ class Coordinator:
     def _look_up(self, opening: Opening) -> Key:
         if opening.claim != CLAIM:
             raise Refused("this is a coordinator's port; look at the port")
-        return Key(self._state.token.encode(), self._run, f"its token is not that of the run {self._run}")
+        run = self._order.run
+        return Key(self._state.token.encode(), run, f"its token is not that of the run {run}")
 
-    async def _welcome(self, socket: Socket, opening: Opening, first: bytes) -> None:
+    async def _welcome(self, visitor: Socket, opening: Opening, first: bytes) -> None:
         """Somebody knows the token: find out who it is, then receive until one side ends the connection."""
-        connection = ControlConnection(socket, first)
+        connection = ControlConnection(visitor, first)
         try:
             await self._converse(connection)
         finally:
@@ -265,17 +232,14 @@ class Coordinator:
                 self._listener.refuse(connection.peer, str(error) or "no hello in time")
             return
         peer, link = f"{hello.info.id} ({connection.peer})", next(self._numbers)
-        reason = self._roster.objection(hello)
-        if not reason and not self._roster.knows(hello.info):
-            reason = await unreachable(hello.info, connection.peer_address)
-            if reason:
-                self._listener.refuse(peer, reason)
-                connection.send(Refusal(reason=reason))
-                await connection.close()
-                return
+        may_come = not self._roster.objection(hello) and not self._roster.knows(hello.info)
+        if may_come and (reason := await unreachable(hello.info, connection.peer_address)):
+            self._listener.refuse(peer, reason)
+            connection.send(Refusal(reason=reason))
+            await connection.close()
+            return
         self._connections[link] = connection
-        reason = self._roster.objection(hello)  # once more: others may have come meanwhile
-        if not self._roster.hello(self._clock(), link, hello):
+        if reason := self._roster.hello(time.monotonic(), link, hello):  # others may have come meanwhile
             self._listener.refuse(peer, reason)
         else:
             _log.info("%s is here", peer)
@@ -284,7 +248,7 @@ class Coordinator:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _first_message(self, connection: ControlConnection) -> FromMember | FromCoordinator:
-        async with asyncio.timeout(self._listen_address.greeting_seconds):
+        async with asyncio.timeout(self._order.greeting_seconds):
             return await connection.receive()
 
     def _answer(self, question: Inquiry | Handover, visitor: ControlConnection) -> FromCoordinator:
@@ -292,7 +256,7 @@ class Coordinator:
         if isinstance(question, Inquiry):
             return self._describe()
         if self._accounts is None:
-            return Refusal(reason=f"the run {self._run} has nobody elsewhere")
+            return Refusal(reason=f"the run {self._order.run} has nobody elsewhere")
         try:
             self._accounts.take(question)
         except OSError as error:
@@ -304,18 +268,18 @@ class Coordinator:
 
     def _describe(self) -> FromCoordinator:
         """The answer to who asks what this run is about."""
-        roster = self._roster
-        if self._guests is None:
-            return Refusal(reason=f"the run {self._run} takes nobody else in; start it with --listen for that")
+        order, roster = self._order, self._roster
+        if order.description is None:
+            return Refusal(reason=f"the run {order.run} takes nobody else in; start it with --listen for that")
         if roster.state.finished:
             return Refusal(reason="the run is finishing: some members are done already")
         if roster.state.facts is None:
-            return Waiting(message=f"the run {self._run} is just starting")
+            return Waiting(message=f"the run {order.run} is just starting")
         here = (*roster.members, *roster.waiting)
         return Description(
-            run=self._run,
-            number=self._node_numbers.next(self._clock(), self._guests.own, here),
-            lines=tuple(self._guests.description.splitlines()),
+            run=order.run,
+            number=self._node_numbers.next(time.monotonic(), order.own, here),
+            lines=tuple(order.description.splitlines()),
         )
 
     async def _receive_all(self, link: int, peer: str, connection: ControlConnection) -> None:
@@ -325,7 +289,7 @@ class Coordinator:
             while True:
                 message = await connection.receive()
                 if link in self._connections:
-                    self._handle(link, message)
+                    self._roster.receive(time.monotonic(), link, message)
                     self._act()
         except ProtocolError as error:
             self._listener.refuse(peer, str(error))
@@ -337,22 +301,8 @@ class Coordinator:
             if link in self._connections:
                 _log.info("the connection of %s ended: %s", peer, error)
         self._connections.pop(link, None)
-        self._roster.ended(self._clock(), link, by_peer=by_peer)
+        self._roster.ended(time.monotonic(), link, by_peer=by_peer)
         self._act()
-
-    def _handle(self, link: int, message: FromMember | FromCoordinator) -> None:
-        now, roster = self._clock(), self._roster
-        match message:
-            case Heartbeat():
-                roster.heartbeat(now, link, message)
-            case Formed():
-                roster.formed(now, link, message)
-            case Suspect():
-                roster.suspect(now, link, message)
-            case Leave():
-                roster.leave(now, link, message)
-            case _:
-                raise ProtocolError(f"a member does not send {type(message).__name__.lower()!r} here")
 
     def _act(self) -> None:
         """Save, then send: a generation that anybody has heard of is never announced twice with other members."""
@@ -388,11 +338,48 @@ class Coordinator:
         if self._roster.version == self._saved:
             return
         try:
-            save(self._state_file, self._state)
-            self._saved = self._roster.version
+            save(self._order.state, self._state)
         except OSError as error:
             # Training is worth more than the ability to restart this process; the next change tries again.
             _log.error(
-                "can't save the roster to %s: %s; a restart would go on from an older one", self._state_file, error
+                "can't save the roster to %s: %s; a restart would go on from an older one", self._order.state, error
             )
-            self._saved = self._roster.version
+        self._saved = self._roster.version
+
+
+@contextlib.contextmanager
+def coordinating(coordinator: Coordinator) -> Iterator[tuple[str, int]]:
+    """A coordinator in a thread of this process, for programs of one's own and for tests; its address and port."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(coordinator.serve())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            coordinator.listening.set()
+
+    thread = threading.Thread(target=run, name="coordinator", daemon=True)
+    thread.start()
+    coordinator.listening.wait()
+    try:
+        if failure:
+            raise failure[0]
+        yield coordinator.address, coordinator.port
+    finally:
+        coordinator.stop()
+        thread.join()
+
+
+def main(arguments: Mapping[str, Any]) -> int:
+    """A process that is the coordinator until the run is over or it is ended; the exit code. See `CoordinatorOrder`."""
+    coordinator = Coordinator(build(CoordinatorOrder, arguments))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: coordinator.stop())
+    asyncio.run(coordinator.serve())
+    return ABANDONED if coordinator.abandoned else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.load(sys.stdin)))

@@ -2,7 +2,7 @@
 
     where = CoordinatorAddress(address="10.0.0.1", port=4000, token=token)
     async with where.connected() as connection:
-        connection.send(Leave(finished=True)); message = await connection.receive()
+        description = await connection.ask(Inquiry(), Description)
 
 Nothing is believed: a frame that is too long is refused before it is read, and what is no message is a `ProtocolError`.
 """
@@ -12,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from minga.errors import PeerTimeout, ProtocolError
-from minga.membership.messages import FromCoordinator, FromMember, from_dict, to_dict
+from minga.errors import PeerTimeout, ProtocolError, Refused
+from minga.membership.messages import FromCoordinator, FromMember, Refusal, from_dict, to_dict
 from minga.net.greeting import introduce
+from minga.net.interfaces import explain
 from minga.net.sockets import WRITE, Socket, connect
 from minga.net.strict import decode
-from minga.net.tls import Tls
+from minga.net.tls import Tls, why_not
 
 __all__ = ["CLAIM", "LONGEST_FRAME", "ControlConnection", "CoordinatorAddress", "encode"]
 
@@ -32,6 +35,9 @@ _LENGTH = struct.Struct(">I")
 _MOST_UNSENT = 4 << 20
 _CONNECT_SECONDS = 2.0
 _GREETING_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+
+Answer = TypeVar("Answer")
 
 
 def encode(message: FromMember | FromCoordinator) -> bytes:
@@ -55,7 +61,7 @@ class CoordinatorAddress:
     """That of the interface to go by."""
 
     @contextlib.asynccontextmanager
-    async def connected(self, greeting_seconds: float = _GREETING_SECONDS) -> AsyncIterator[ControlConnection]:
+    async def connected(self) -> AsyncIterator[ControlConnection]:
         """A connection on which both sides have shown that they know the token; it ends with the block."""
         async with asyncio.timeout(_CONNECT_SECONDS):
             context = self.tls.client if self.tls is not None else None
@@ -63,11 +69,11 @@ class CoordinatorAddress:
         connection = ControlConnection(socket)
         try:
             try:
-                async with asyncio.timeout(greeting_seconds):
+                async with asyncio.timeout(_GREETING_SECONDS):
                     await introduce(socket, self.token.encode(), claim=CLAIM, name=self.run)
             except TimeoutError:
                 raise PeerTimeout(
-                    f"{self.address}:{self.port} takes connections, but says nothing for {greeting_seconds:g} s: is "
+                    f"{self.address}:{self.port} takes connections, but says nothing for {_GREETING_SECONDS:g} s: is "
                     "this the port that 'minga train --listen' has printed? (Or that machine stands still.)"
                 ) from None
             yield connection
@@ -76,6 +82,16 @@ class CoordinatorAddress:
                 await connection.close(0.2)
             finally:
                 connection.abort()
+
+    def explain(self, error: Exception) -> str:
+        """Why there is no connection, in words."""
+        if isinstance(error, PeerTimeout):
+            return str(error)
+        if isinstance(error, ssl.SSLError):
+            return f"no TLS connection to {self.address}:{self.port}: {why_not(error)}"
+        if isinstance(error, ProtocolError | ConnectionResetError):
+            return f"{self.address}:{self.port}: {error}"
+        return explain(self.address, self.port, error, self.source_address)
 
 
 class ControlConnection:
@@ -100,6 +116,18 @@ class ControlConnection:
         if length > LONGEST_FRAME:
             raise ProtocolError(f"a message of {length} bytes, of which at most {LONGEST_FRAME} are accepted")
         return from_dict(decode(await self._receive(length)))
+
+    async def ask(self, question: FromMember, *answers: type[Answer]) -> Answer:
+        """Send, and receive what is one of `answers`; `Refused` if the other side says no."""
+        self.send(question)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            answer = await self.receive()
+        if isinstance(answer, Refusal):
+            raise Refused(answer.reason)
+        if isinstance(answer, answers):
+            return answer
+        kinds = [type(message).__name__.lower() for message in (question, answer)]
+        raise ProtocolError(f"the answer to {kinds[0]!r} can't be {kinds[1]!r}")
 
     async def _receive(self, count: int) -> bytes:
         if self.aborted:

@@ -11,7 +11,7 @@
                                      └──── enough again ─────── WAITING
 
 Invariants: numbers of generations only grow. Of the last *formed* generation, at least as many are in the next one as
-have gone silent (`admission.py`). Who was left out once is refused from then on. What is to survive the coordinator is
+have gone silent (`rules.py`). Who was left out once is refused from then on. What is to survive the coordinator is
 in `RosterState`; `version` counts its changes.
 """
 
@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from minga.membership.admission import natural, objection, obstacle
+from minga.errors import ProtocolError
 from minga.membership.messages import (
     Alive,
     Announcement,
     Formed,
     FromCoordinator,
+    FromMember,
     Heartbeat,
     Hello,
     Interrupted,
@@ -37,8 +38,7 @@ from minga.membership.messages import (
     Waiting,
     Welcome,
 )
-from minga.membership.roster_state import RosterEntry, RosterState, listed
-from minga.membership.rules import Rules
+from minga.membership.rules import RosterEntry, RosterState, Rules, listed, natural, objection, obstacle
 from minga.membership.suspicion import Retries, Suspicions
 from minga.net.generation import Generation, MemberInfo, Position, new_secret
 
@@ -70,14 +70,7 @@ class Close:
 class Roster:
     """Who is in the run: every event happens at `now`, in seconds of any clock that only grows."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        *,
-        now: float,
-        state: RosterState | None = None,
-        secret: Callable[[], str] = new_secret,
-    ) -> None:
+    def __init__(self, rules: Rules, *, now: float, state: RosterState | None = None) -> None:
         self._rules = rules
         self.state = state or RosterState()
         self.version = 0
@@ -86,7 +79,6 @@ class Roster:
         self.waiting: dict[str, RosterEntry] = {}
         self._suspicions = Suspicions()
         self._effects: list[Send | Close] = []
-        self._secret = secret
         self._losses: list[str] = []
         """Why the generation is over; empty while it is not."""
         self._interruption_sent = False
@@ -104,8 +96,9 @@ class Roster:
         deadline = now + self._rules.heartbeat_timeout_seconds + 1
         for info in generation.members:
             if info.incarnation not in self.state.out:
-                self.members[info.id] = RosterEntry(info, None, deadline, now, now, self.state.position, restored=True)
-                self.members[info.id].formed = self.state.formed
+                self.members[info.id] = RosterEntry(
+                    info, None, deadline, now, now, self.state.position, formed=self.state.formed, restored=True
+                )
         if self.state.interrupted:
             self._losses = ["a member was lost before the coordinator came back"]
 
@@ -113,14 +106,11 @@ class Roster:
 
     def objection(self, hello: Hello) -> str:
         """Why somebody can't take part; empty if it can. Changes nothing."""
-        if hello.info.id in self.state.banned:
-            return f"{hello.info.id} is out of this run for good: {self.state.banned[hello.info.id]}"
         known = self.members.get(hello.info.id) or self.waiting.get(hello.info.id)
-        there = len(self.members) + len(self.waiting)
-        return objection(self._rules, self.state, hello, known, there)
+        return objection(self._rules, self.state, hello, known, len(self._everybody))
 
-    def hello(self, now: float, link: int, hello: Hello) -> bool:
-        """Somebody comes, or comes back; whether it may."""
+    def hello(self, now: float, link: int, hello: Hello) -> str:
+        """Somebody comes, or comes back; why it may not, as `objection` says."""
         self._pass_time(now)
         reason = self.objection(hello)
         if reason:
@@ -129,18 +119,14 @@ class Roster:
                 self.version += 1
             self._effects.append(Close(link, Refusal(reason=reason)))
             self._advance(now)
-            return False
+            return reason
         rules = self._rules
         if self.state.facts is None:
             self.state.facts = dict(hello.facts)
-        self._effects.append(
-            Send(
-                link,
-                Welcome(
-                    heartbeat_seconds=rules.heartbeat_seconds, heartbeat_timeout_seconds=rules.heartbeat_timeout_seconds
-                ),
-            )
+        welcome = Welcome(
+            heartbeat_seconds=rules.heartbeat_seconds, heartbeat_timeout_seconds=rules.heartbeat_timeout_seconds
         )
+        self._effects.append(Send(link, welcome))
         entry = self._find(hello.info)
         if entry is not None:
             self._come_back(now, link, entry, hello)
@@ -155,12 +141,11 @@ class Roster:
             if self.state.generation is None:
                 self._messaged = now - rules.message_seconds  # who comes early learns at once whom it waits for
         self._advance(now)
-        return True
+        return ""
 
     def _come_back(self, now: float, link: int, entry: RosterEntry, hello: Hello) -> None:
         """The same process on a new connection: the old one broke, or the coordinator was away."""
-        if entry.link is not None:
-            self._effects.append(Close(entry.link))
+        self._close(entry)
         self._find_again(now, entry)
         entry.link, entry.ended, entry.restored = link, False, False
         entry.position, entry.progressed = hello.position, now
@@ -173,38 +158,44 @@ class Roster:
             self.state.number = hello.generation
             self._interrupt("the coordinator had lost track of the generation")
         if self._interrupted:
-            self._effects.append(Send(link, self._interruption()))
+            self._send(entry, self._interruption())
         elif hello.generation < generation.number:
-            self._effects.append(Send(link, self._announcement(generation)))
+            self._send(entry, self._announcement(generation))
         if hello.formed == generation.number:
             self._set_formed(now, entry)
 
-    def heartbeat(self, now: float, link: int, heartbeat: Heartbeat) -> None:
+    def receive(self, now: float, link: int, message: FromMember | FromCoordinator) -> None:
+        """What somebody says after the hello; `ProtocolError` for what is not a member's to say."""
+        if not isinstance(message, Heartbeat | Formed | Suspect | Leave):
+            raise ProtocolError(f"a member does not send {type(message).__name__.lower()!r} here")
         self._pass_time(now)
         entry = self._of_link(link)
-        if entry is None:
-            return
+        if entry is not None:
+            match message:
+                case Heartbeat():
+                    self._heartbeat(now, entry, message)
+                case Formed():
+                    if entry.info.id in self.members and message.generation == self.state.number:
+                        self._set_formed(now, entry)
+                case Suspect():
+                    self._suspect(now, entry, message)
+                case Leave():
+                    self._leave(entry, message)
+        self._advance(now)
+
+    def _heartbeat(self, now: float, entry: RosterEntry, heartbeat: Heartbeat) -> None:
         self._find_again(now, entry)
         entry.deadline = now + self._rules.heartbeat_timeout_seconds
         if heartbeat.position != entry.position:
             entry.position, entry.progressed = heartbeat.position, now
             if self.state.formed and entry.info.id in self.members:
                 self._retries.succeeded(entry.info.id)
-        self._effects.append(Send(link, Alive(number=heartbeat.number)))
-        self._advance(now)
+        self._send(entry, Alive(number=heartbeat.number))
 
-    def formed(self, now: float, link: int, formed: Formed) -> None:
-        self._pass_time(now)
-        entry = self._of_link(link)
-        if entry is not None and entry.info.id in self.members and formed.generation == self.state.number:
-            self._set_formed(now, entry)
-        self._advance(now)
-
-    def suspect(self, now: float, link: int, suspect: Suspect) -> None:
+    def _suspect(self, now: float, accuser: RosterEntry, suspect: Suspect) -> None:
         """A member did not get an answer from another one; what is said about earlier generations is old news."""
-        self._pass_time(now)
-        accuser, accused = self._of_link(link), self.members.get(suspect.id)
-        if accuser is None or accuser.info.id not in self.members or accused is None or accused is accuser:
+        accused = self.members.get(suspect.id)
+        if accuser.info.id not in self.members or accused is None or accused is accuser:
             return
         if suspect.generation == self.state.number:
             self._suspicions.add(
@@ -213,22 +204,16 @@ class Roster:
             if accused.link is None:
                 grace = self._rules.return_seconds if accused.restored else self._rules.reconnect_seconds
                 accused.deadline = min(accused.deadline, now + grace)
-        self._advance(now)
 
-    def leave(self, now: float, link: int, leave: Leave) -> None:
-        self._pass_time(now)
-        entry = self._of_link(link)
-        if entry is not None:
-            self._effects.append(Close(link))
-            entry.link = None
-            if entry.info.id in self.waiting:
-                del self.waiting[entry.info.id]
-            elif leave.finished:
-                self.state.finished.add(entry.info.id)
-                self._forget(entry, "it has finished")
-            else:
-                self._put_out(entry, f"{entry.info.id} has left")
-        self._advance(now)
+    def _leave(self, entry: RosterEntry, leave: Leave) -> None:
+        self._close(entry)
+        if entry.info.id in self.waiting:
+            del self.waiting[entry.info.id]
+        elif leave.finished:
+            self.state.finished.add(entry.info.id)
+            self._forget(entry, "it has finished")
+        else:
+            self._put_out(entry, f"{entry.info.id} has left")
 
     def ended(self, now: float, link: int, *, by_peer: bool = True) -> None:
         """A connection has ended. A member gets a moment to come back; a dead process does not.
@@ -275,7 +260,7 @@ class Roster:
         gap = now - self._last
         self._last = now
         if gap > _PAUSE_SECONDS:
-            for entry in (*self.members.values(), *self.waiting.values()):
+            for entry in self._everybody:
                 entry.deadline += gap
                 entry.progressed += gap
             self._suspicions.shift(gap)
@@ -312,8 +297,7 @@ class Roster:
             elif waiting := [entry for entry in self.waiting.values() if self._retries.due(entry.info.id) > now]:
                 self._messaged = now
                 for entry in waiting:
-                    assert entry.link is not None
-                    self._effects.append(Send(entry.link, Waiting(message=self._retries.why(entry.info.id))))
+                    self._send(entry, Waiting(message=self._retries.why(entry.info.id)))
 
     @property
     def why_waiting(self) -> str:
@@ -330,8 +314,7 @@ class Roster:
     def _expire(self, now: float) -> None:
         for entry in [entry for entry in self.waiting.values() if now >= entry.deadline]:
             del self.waiting[entry.info.id]
-            assert entry.link is not None
-            self._effects.append(Close(entry.link, Refusal(reason=f"{entry.info.id} was silent for too long")))
+            self._close(entry, Refusal(reason=f"{entry.info.id} was silent for too long"))
         for entry in self.members.values():
             if not entry.lost and now >= entry.deadline:
                 timeout = self._rules.heartbeat_timeout_seconds
@@ -437,9 +420,8 @@ class Roster:
         entries = [*workers, *sorted(servers, key=lambda entry: natural(entry.info))]
         state = self.state
         state.number += 1
-        state.generation = Generation(
-            number=state.number, members=tuple(entry.info for entry in entries), secret=self._secret()
-        )
+        members = tuple(entry.info for entry in entries)
+        state.generation = Generation(number=state.number, members=members, secret=new_secret())
         state.formed, state.interrupted, state.reason = False, False, reason
         if self.members:  # otherwise what the last one that is gone has reported
             state.position = functools.reduce(Position.further, [entry.position for entry in self.members.values()])
@@ -452,8 +434,7 @@ class Roster:
         self._announced = now
         self.version += 1
         for entry in entries:
-            if entry.link is not None:  # one whose connection has just ended may come back for it
-                self._effects.append(Send(entry.link, self._announcement(state.generation)))
+            self._send(entry, self._announcement(state.generation))
 
     def _announcement(self, generation: Generation) -> Announcement:
         before = self.state.formed_members
@@ -508,9 +489,8 @@ class Roster:
     def _put_out(self, entry: RosterEntry, reason: str, *, silent: bool = False) -> None:
         """For good: this process is refused from now on. `silent`: it may not know, and go on somewhere."""
         if entry.link is not None:
-            self._effects.append(Close(entry.link, Refusal(reason=reason)))
             self._dismissed[entry.link] = entry.info.incarnation
-            entry.link = None
+            self._close(entry, Refusal(reason=reason))
         if not entry.lost:
             self._interrupt(reason)
         self._forget(entry, reason, silent=silent)
@@ -529,14 +509,26 @@ class Roster:
     def _present(self) -> list[RosterEntry]:
         return [entry for entry in self.members.values() if not entry.lost]
 
+    def _send(self, entry: RosterEntry, message: FromCoordinator) -> None:
+        if entry.link is not None:  # one whose connection has just ended may come back for it
+            self._effects.append(Send(entry.link, message))
+
     def _send_all(self, message: FromCoordinator) -> None:
-        for entry in (*self.members.values(), *self.waiting.values()):
-            if entry.link is not None:
-                self._effects.append(Send(entry.link, message))
+        for entry in self._everybody:
+            self._send(entry, message)
+
+    def _close(self, entry: RosterEntry, message: Refusal | None = None) -> None:
+        if entry.link is not None:
+            self._effects.append(Close(entry.link, message))
+            entry.link = None
+
+    @property
+    def _everybody(self) -> list[RosterEntry]:
+        return [*self.members.values(), *self.waiting.values()]
 
     def _find(self, info: MemberInfo) -> RosterEntry | None:
         known = self.members.get(info.id) or self.waiting.get(info.id)
         return known if known is not None and known.info == info else None
 
     def _of_link(self, link: int) -> RosterEntry | None:
-        return next((e for e in (*self.members.values(), *self.waiting.values()) if e.link == link), None)
+        return next((entry for entry in self._everybody if entry.link == link), None)

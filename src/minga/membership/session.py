@@ -1,6 +1,6 @@
 """The member's side of a run whose members come and go: each generation has a transport of its own.
 
-    with MemberSession(enrolment, stop) as session:
+    with MemberSession(where, id="node-3", address="127.0.0.1", facts=facts, stop=stop) as session:
         generation = session.first_generation(timeout_seconds)
         while True:
             try:
@@ -22,7 +22,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
@@ -33,7 +33,7 @@ from minga.membership.protocol import CoordinatorAddress
 from minga.membership.suspicion import StepTimes
 from minga.net.generation import Generation, MemberInfo, new_incarnation
 
-__all__ = ["Enrolment", "MemberSession", "StopRequest"]
+__all__ = ["MemberSession", "StopRequest"]
 
 _log = logging.getLogger("minga.launch")
 
@@ -73,50 +73,50 @@ class StopRequest:
         return time.monotonic() - self._since[0] if self._since else -1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Enrolment:
-    """What a process needs to become a member."""
-
-    coordinator: CoordinatorAddress
-    id: str
-    role: Literal["worker", "server"] = "worker"
-    address: str
-    """Where it listens for data of other ranks."""
-    host: str = "localhost"
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """What must be the same on all members."""
-    patient: bool = False
-    """Whether it waits for people to start the others, however long that takes."""
-    heartbeat_timeout_seconds: float = 5.0
-
-
 class MemberSession:
     """A process's place in the run: its door for data, and its connection to the coordinator."""
 
     def __init__(
         self,
-        enrolment: Enrolment,
-        stop: StopRequest | None = None,
+        where: CoordinatorAddress,
         *,
-        leaves_after: float | None = None,
-        on_waiting: Callable[[str], None] = lambda message: None,
+        id: str,
+        role: Literal["worker", "server"],
+        address: str,
+        host: str,
+        facts: Mapping[str, str],
+        heartbeat_timeout_seconds: float,
+        patient: bool,
+        stop: StopRequest,
+        leaves_after: float | None,
+        on_waiting: Callable[[str], None],
     ) -> None:
-        """`leaves_after`: how long after `stop` this process leaves while the others go on; None: all stop together.
+        """`address`: where it listens for data of other ranks; `facts`: what must be the same on all members.
 
-        `on_waiting`: called with what it waits for, once for each message.
+        `patient`: it waits for people to start the others, however long that takes. `leaves_after`: how long after
+        `stop` this process leaves while the others go on; None: all stop together. `on_waiting`: called with what it
+        waits for, once for each message.
         """
-        self._enrolment = enrolment
-        self._stop = stop or StopRequest()
+        self.id = id
+        self._where, self._facts, self._patient = where, facts, patient
+        self._stop = stop
         self._leaves_after = leaves_after
         self._on_waiting = on_waiting
-        self._left = self._gave_up = self._accused = self._formed = False
+        self._left = self._gave_up = self._formed = False
+        self.accused = False
+        """Whether this process has waited in vain for another in the generation that is now, and has said so."""
+        self._shown = ""
+        self._number = 0
         self._transport: TcpTransport | None = None
         self._timeout_seconds = _WITHOUT_COORDINATOR_SECONDS
-        self._steps = StepTimes(enrolment.heartbeat_timeout_seconds)
+        self._steps = StepTimes(heartbeat_timeout_seconds)
         self._over = threading.Event()
         self._workers = 0
-        self.door = DataListener(enrolment.address, enrolment.coordinator.tls)
-        self.member = self._join()
+        self._door = DataListener(address, where.tls)
+        self._info = MemberInfo(
+            id=id, incarnation=new_incarnation(), address=address, port=self._door.port, host=host, role=role
+        )
+        self.member = self._come()
         if leaves_after is not None:
             self._stop.interrupts(self)
         self._watch = threading.Thread(target=self._look_for_hanging, name="minga-hanging", daemon=True)
@@ -138,27 +138,13 @@ class MemberSession:
             # Who was asked to stop is not missed either: all have been, and need not form again for it.
             self.member.leave(finished=True)
         self.member.close()
-        self.door.close()
+        self._door.close()
         self._watch.join()
 
-    def _join(self) -> Member:
-        """As a new process."""
-        own = self._enrolment
-        info = MemberInfo(
-            id=own.id,
-            incarnation=new_incarnation(),
-            address=own.address,
-            port=self.door.port,
-            host=own.host,
-            role=own.role,
-        )
-        member = Member(own.coordinator, info, own.facts)
+    def _come(self) -> Member:
+        member = Member(self._where, self._info, self._facts)
         member.on_change(self._changed)
         return member
-
-    @property
-    def id(self) -> str:
-        return self._enrolment.id
 
     def _changed(self, change: Change) -> None:
         """In the member's thread."""
@@ -166,18 +152,16 @@ class MemberSession:
         if transport is not None and (announced is None or announced.generation.number > self._number):
             transport.abort(change.reason)
 
-    _number = 0
-
     def connect(self, generation: Generation, timeout_seconds: float) -> TcpTransport:
         """The transport of a generation, with everybody connected."""
         if self._transport is not None:
             self._transport.abort("the generation is over")
             self._transport.close()
         self._number, self._workers, self._timeout_seconds = generation.number, generation.workers, timeout_seconds
-        self._accused = self._formed = False
+        self.accused = self._formed = False
         self._steps.pause()
         rank = generation.rank_of(self.id)
-        self._transport = transport = TcpTransport(generation, rank, self.door, timeout_seconds)
+        self._transport = transport = TcpTransport(generation, rank, self._door, timeout_seconds)
         latest = self.member.generation
         if latest is not None and latest.number > generation.number:
             transport.abort("another generation was announced meanwhile")
@@ -204,21 +188,21 @@ class MemberSession:
 
         `again`: it was in the run before, and waits as long as the coordinator says so.
         """
-        if self._enrolment.patient:  # for people, but not for a coordinator that has answered before and is gone
+        if self._patient:  # for people, but not for a coordinator that has answered before and is gone
             timeout_seconds = min(timeout_seconds, _WITHOUT_COORDINATOR_SECONDS)
         deadline = time.monotonic() + timeout_seconds
-        shown = ""
+        self._shown = ""
         while True:
             try:
                 return self.member.join(_TICK_SECONDS)
             except PeerTimeout:
                 self._stop_waiting_if_asked()
-                if self.member.connected and (self._enrolment.patient or (again and self.member.message)):
+                if self.member.connected and (self._patient or (again and self.member.message)):
                     deadline = time.monotonic() + timeout_seconds
                 elif time.monotonic() > deadline:
                     why = self.member.message or "the coordinator has said nothing"
                     raise PeerTimeout(f"nothing began within {timeout_seconds:g} s: {why}") from None
-                shown = self._show_waiting(shown)
+                self._show_waiting()
 
     def leave_if_asked(self) -> None:
         """`RunStopped` if this process was asked to go; the others then form without it."""
@@ -245,11 +229,6 @@ class MemberSession:
         """From now on the time counts that steps take; without this, from the first step on."""
         self._steps.stepped()
 
-    @property
-    def accused(self) -> bool:
-        """Whether this process has waited in vain for another in the generation that is now, and has said so."""
-        return self._accused
-
     def next_generation(self, lost: PeerLost, *, wrong: bool = False) -> tuple[Generation, bool]:
         """After `lost`: the next generation, and whether this process is in it as before (or as new).
 
@@ -259,7 +238,7 @@ class MemberSession:
         if lost.rank is not None:
             self.member.suspect(lost.rank, str(lost), generation=self._number, broken=True, wrong=wrong)
         began = alone_since = time.monotonic()
-        shown = ""
+        self._shown = ""
         while True:
             try:
                 return self.member.wait_for_generation(self._number, _TICK_SECONDS), True
@@ -267,15 +246,16 @@ class MemberSession:
                 return self._come_again(refused), False
             except PeerTimeout:
                 self._stop_waiting_if_asked()
+                now = time.monotonic()
                 if self.member.connected:
-                    alone_since = time.monotonic()
-                elif time.monotonic() - alone_since > _WITHOUT_COORDINATOR_SECONDS:
+                    alone_since = now
+                elif now - alone_since > _WITHOUT_COORDINATOR_SECONDS:
                     raise LeftBehind(
                         f"{lost}; and the coordinator did not answer for {_WITHOUT_COORDINATOR_SECONDS:g} s: "
                         f"{self.member.message}"
                     ) from None
-                shown = self._show_waiting(shown)
-                if not shown and isinstance(lost, PeerTimeout) and time.monotonic() - began > self._timeout_seconds:
+                self._show_waiting()
+                if not self._shown and isinstance(lost, PeerTimeout) and now - began > self._timeout_seconds:
                     raise lost from None  # nobody knows whom to go on without
 
     def why(self, generation: Generation) -> str:
@@ -290,7 +270,7 @@ class MemberSession:
             if transport is None or transport.aborted:
                 continue
             limit = self._stopping_seconds
-            works = self._enrolment.role == "worker"  # servers wait for workers all the time
+            works = self._info.role == "worker"  # servers wait for workers all the time
             if works and self._stop.seconds >= limit and transport.awaited(limit):
                 self._gave_up = True
                 transport.abort("asked to stop, and the step does not come to its end")
@@ -301,21 +281,22 @@ class MemberSession:
                 if rank < self._workers:  # a server waits for workers itself
                     why = f"no answer for {patience:.0f} s" + (", ten times as long as a step" if formed else "")
                     self.member.suspect(rank, why, generation=number)
-                    self._accused = self._accused or number == self._number
+                    self.accused = self.accused or number == self._number
 
-    def _show_waiting(self, shown: str) -> str:
-        """What this process waits for, shown if it is not what was `shown` before."""
+    def _show_waiting(self) -> None:
+        """What this process waits for, if it is something new."""
         message = self.member.message
-        if message != shown:
+        if message != self._shown:
             _log.warning("%s waits: %s", self.id, message)
             self._on_waiting(message)
-        return message
+        self._shown = message
 
     def _come_again(self, refused: Refused) -> Generation:
         """The others have gone on without this process: it comes as a new one."""
         _log.warning("%s was left behind (%s) and joins again", self.id, refused)
         self.member.close()
-        self.member = self._join()
+        self._info = replace(self._info, incarnation=new_incarnation())
+        self.member = self._come()
         try:
             return self.first_generation(_WITHOUT_COORDINATOR_SECONDS, again=True)
         except (Refused, PeerTimeout) as error:

@@ -15,12 +15,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from minga.errors import ConfigError, PeerTimeout, ProtocolError, RunError
-from minga.membership.roster_state import RosterState
+from minga.membership.rules import RosterState
 from minga.net.strict import Count, StrictRecord, Text, decode, parse
 
 __all__ = ["CoordinatorState", "load", "own", "save", "wait_for_address"]
@@ -39,9 +38,6 @@ class CoordinatorState(StrictRecord):
     port: Count
     roster: RosterState
     format: Count = _FORMAT
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "roster": self.roster.to_dict()}
 
 
 def load(path: Path) -> CoordinatorState | None:
@@ -65,7 +61,7 @@ def save(path: Path, state: CoordinatorState) -> None:
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(state.to_dict(), file)
+            json.dump(asdict(state), file, default=sorted)  # sets, in an order of their own
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.metrics.metric import IGNORED, Metric
+from minga.metrics.metric import IGNORED, Mean, Metric
 
 __all__ = ["F1", "ConfusionMatrix", "TopKAccuracy"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopKAccuracy(Metric):
+class TopKAccuracy(Mean):
     """The part of samples whose class is among the k largest outputs."""
 
     k: int = 5
@@ -25,13 +25,10 @@ class TopKAccuracy(Metric):
         if self.k < 1:
             raise WorkloadError(f"TopKAccuracy: k should be at least 1, not {self.k}")
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
         best = outputs.topk(min(self.k, outputs.shape[-1]), dim=-1).indices
         hits = (best == targets.unsqueeze(-1)).any(dim=-1)[targets != IGNORED]
-        return torch.tensor([float(hits.sum()), float(hits.numel())], dtype=torch.float64)
-
-    def value(self, state: Tensor) -> float:
-        return float(state[0] / state[1])
+        return hits.sum(), hits.numel()
 
 
 @dataclass(frozen=True, kw_only=True)

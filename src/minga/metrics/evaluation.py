@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor, nn
 
 from minga.comm import COLLECTIVES, Transport
 from minga.data.batches import part_of
 from minga.errors import WorkloadError
-from minga.metrics.findings import Findings
-from minga.metrics.metric import Metric, as_metric
+from minga.metrics.metric import Mean, Metric, as_metric
 from minga.model.replica import Replica
 from minga.runs.workload import FurtherTest, Workload
 
-__all__ = ["evaluate"]
+__all__ = ["Findings", "evaluate"]
 
 _COMBINED_AT_ONCE = 32
+
+
+@dataclass
+class Findings:
+    """What an evaluation has found, over the whole test set."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    """By metric. The first that is not the loss stands for all, where one number must."""
+
+    tables: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Of metrics that are more than a number, such as a confusion matrix."""
+
+    lower_is_better: list[str] = field(default_factory=list)
+    """Of which metrics."""
+
+    def take(self, other: Findings) -> None:
+        """Have what another has."""
+        self.numbers.update(other.numbers)
+        self.tables.update(other.tables)
+        self.lower_is_better = other.lower_is_better
 
 
 def evaluate(workload: Workload, replica: Replica, comm: Transport, device: torch.device) -> Findings:
     """Metrics over the whole test set, of which each rank of `comm` looks at its part; nothing if there is none."""
     if workload.test is None:
         return Findings()
-    own = FurtherTest(data=workload.test, metrics=workload.metrics, predict=workload.predict, batch=workload.test_batch)
+    metrics = {"loss": _Loss(workload), **workload.metrics}
+    own = FurtherTest(data=workload.test, metrics=metrics, predict=workload.predict, batch=workload.test_batch)
     model = replica.model
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     with torch.no_grad():  # not inference_mode: models that keep tensors between calls could not train on
-        states = _look(workload, model, own, comm, device, loss=True)
-        for further in workload.further_tests:
-            states += _look(workload, model, further, comm, device, loss=False)
+        states = [state for test in (own, *workload.further_tests) for state in _look(test, model, comm, device)]
     for module, training in modes:
         module.training = training
     gathered = _gather(comm, [state.total for state in states])
@@ -68,31 +88,24 @@ class _State:
         return self.metric.combine(self._waiting) if self._waiting else torch.zeros(0, dtype=torch.float64)
 
 
-class _MeanLoss(Metric):
-    """Of losses that are means over samples: states are the sum over samples, and samples."""
+class _Loss(Mean):
+    """Of the workload, whose losses are means over samples."""
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        raise NotImplementedError("the loss of a batch is computed by the workload")
+    def __init__(self, workload: Workload) -> None:
+        self._loss = workload.loss
 
-    def value(self, state: Tensor) -> float:
-        return float(state[0] / state[1])
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[float, int]:
+        return float(self._loss(outputs, targets)) * len(targets), len(targets)
 
 
-def _look(
-    workload: Workload, model: nn.Module, test: FurtherTest, comm: Transport, device: torch.device, *, loss: bool
-) -> list[_State]:
+def _look(test: FurtherTest, model: nn.Module, comm: Transport, device: torch.device) -> list[_State]:
     """The states of this rank's part of a test."""
-    losses = _State("loss", _MeanLoss())
     states = [_State(name, as_metric(name, metric)) for name, metric in test.metrics.items()]
     for batch in part_of(test.data, comm.rank, comm.size, test.batch, device):
         outputs, targets = test.predict(model, batch)
-        if loss:
-            samples = len(targets)
-            total = float(workload.loss(outputs, targets)) * samples
-            losses.add(torch.tensor([total, float(samples)], dtype=torch.float64))
         for state in states:
             state.add(state.metric.state(outputs, targets))
-    return [losses, *states] if loss else states
+    return states
 
 
 def _gather(comm: Transport, states: list[Tensor]) -> list[list[Tensor]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from minga.metrics.metric import IGNORED, Metric
+from minga.metrics.metric import IGNORED, Mean
 
 __all__ = ["Perplexity", "WordAccuracy"]
 
@@ -20,7 +19,7 @@ def _counting(targets: Tensor, padding: int | None) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Perplexity(Metric):
+class Perplexity(Mean):
     """Among how many equally likely words the model is undecided: e to the mean cross entropy of a word.
 
     Outputs are places x words (logits), with as many axes before as targets have, which are the word at each place; or
@@ -32,28 +31,24 @@ class Perplexity(Metric):
     padding: int | None = None
     """The word that fills up what is too short; it does not count, nor does -100."""
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
         kept = _counting(targets, self.padding)
-        logits = outputs if outputs.dim() == 2 and len(outputs) == int(kept.sum()) else outputs[kept]
-        entropies = cross_entropy(logits.double(), targets[kept], reduction="sum")
-        return torch.tensor([float(entropies), float(kept.sum())], dtype=torch.float64)
+        count = int(kept.sum())
+        logits = outputs if outputs.dim() == 2 and len(outputs) == count else outputs[kept]
+        return cross_entropy(logits.double(), targets[kept], reduction="sum"), count
 
     def value(self, state: Tensor) -> float:
-        mean = float(state[0] / state[1])
+        mean = super().value(state)
         return math.inf if mean >= 700 else math.exp(mean)  # also of what is no number
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordAccuracy(Metric):
+class WordAccuracy(Mean):
     """The part of all places at which the most likely word is the right one."""
 
     padding: int | None = None
     """The word that fills up what is too short; it does not count, nor does -100."""
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
         kept = _counting(targets, self.padding)
-        right = (outputs.argmax(dim=-1) == targets) & kept
-        return torch.tensor([float(right.sum()), float(kept.sum())], dtype=torch.float64)
-
-    def value(self, state: Tensor) -> float:
-        return float(state[0] / state[1])
+        return ((outputs.argmax(dim=-1) == targets) & kept).sum(), int(kept.sum())

@@ -24,7 +24,7 @@ from torch import Tensor
 from minga.errors import WorkloadError
 from minga.measure.metric_names import lower_by_name
 
-__all__ = ["IGNORED", "Metric", "PerSample", "Value", "as_metric"]
+__all__ = ["IGNORED", "Mean", "Metric", "PerSample", "Value", "as_metric"]
 
 Value = float | list[list[float]]
 """A number, or a table of them."""
@@ -55,8 +55,23 @@ class Metric(ABC):
         return torch.stack(list(states)).sum(dim=0)
 
 
+class Mean(Metric):
+    """A metric that is a sum over how often it counts: these two numbers travel."""
+
+    @abstractmethod
+    def sum_and_count(self, outputs: Any, targets: Any) -> tuple[Tensor | float, int]:
+        """Of a batch."""
+
+    def state(self, outputs: Any, targets: Any) -> Tensor:
+        total, count = self.sum_and_count(outputs, targets)
+        return torch.tensor([float(total), float(count)], dtype=torch.float64)
+
+    def value(self, state: Tensor) -> float:
+        return float(state[0] / state[1])
+
+
 @dataclass(frozen=True, kw_only=True)
-class PerSample(Metric):
+class PerSample(Mean):
     """The mean of a function that gives one value for each sample."""
 
     function: Callable[[Any, Any], Tensor]
@@ -69,17 +84,14 @@ class PerSample(Metric):
     def lower_is_better(self) -> bool:  # type: ignore[override]
         return lower_by_name(self.name)
 
-    def state(self, outputs: Any, targets: Any) -> Tensor:
+    def sum_and_count(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
         values = self.function(outputs, targets)
         if values.numel() != len(targets):
             raise WorkloadError(
                 f"the metric {self.name!r} gives {tuple(values.shape)} for {len(targets)} samples, not one value for "
                 "each; give the workload's metrics that fit its outputs and targets, such as metrics={}"
             )
-        return torch.tensor([float(values.double().sum()), float(len(targets))], dtype=torch.float64)
-
-    def value(self, state: Tensor) -> float:
-        return float(state[0] / state[1])
+        return values.double().sum(), len(targets)
 
 
 def as_metric(name: str, metric: Metric | Callable[[Any, Any], Tensor]) -> Metric:

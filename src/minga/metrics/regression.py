@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minga.errors import WorkloadError
-from minga.metrics.metric import Metric
+from minga.metrics.metric import Mean, Metric
 
 __all__ = ["R2", "MeanAbsoluteError", "MeanSquaredError", "RootMeanSquaredError"]
 
@@ -24,17 +24,13 @@ def _differences(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanSquaredError(Metric):
+class MeanSquaredError(Mean):
     """Over all numbers of all samples."""
 
     lower_is_better = True
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        differences = _differences(outputs, targets)
-        return torch.tensor([float(differences.square().sum()), float(differences.numel())], dtype=torch.float64)
-
-    def value(self, state: Tensor) -> float:
-        return float(state[0] / state[1])
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        return _differences(outputs, targets).square().sum(), targets.numel()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +42,13 @@ class RootMeanSquaredError(MeanSquaredError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanAbsoluteError(MeanSquaredError):
+class MeanAbsoluteError(Mean):
     """Without squares: a few large errors count less."""
 
-    def state(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        differences = _differences(outputs, targets)
-        return torch.tensor([float(differences.abs().sum()), float(differences.numel())], dtype=torch.float64)
+    lower_is_better = True
+
+    def sum_and_count(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        return _differences(outputs, targets).abs().sum(), targets.numel()
 
 
 @dataclass(frozen=True, kw_only=True)

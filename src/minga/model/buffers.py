@@ -1,6 +1,14 @@
 """What a model has besides trainable parameters: BatchNorm statistics, counters, frozen weights.
 
 Ranks see different samples, so their statistics drift apart; they agree at evaluation and at the end.
+
+    statistics = BatchNormStatistics(model); statistics.keep()
+    loss_of(model, batch).backward()
+    statistics.mend()
+
+What BatchNorm layers learn of their inputs by going forward, without gradients, are averages over all steps: a NaN
+would stay in them for ever, though its step is left out; and a step that was broken off in the middle, and is made
+again, would count twice.
 """
 
 from __future__ import annotations
@@ -10,22 +18,61 @@ from collections import defaultdict
 from minga.base.lazy import Tensor, nn, torch
 from minga.comm import Transport, broadcast
 from minga.comm.collectives import tree
-from minga.model.keras_parts import is_seed
-from minga.model.sync_batch_norm.statistics import counters_of, statistics_of
+from minga.model.keras_parts import is_seed, statistics
+from minga.model.non_finite import all_finite
 
-__all__ = ["agree_on_buffers", "take_buffers", "take_statistics"]
+__all__ = ["BatchNormStatistics", "agree_on_buffers", "take_buffers", "take_statistics"]
 
 
-def take_buffers(model: nn.Module, comm: Transport, *, root: int = 0) -> None:
-    """Everybody takes rank `root`'s buffers and frozen weights."""
+class BatchNormStatistics:
+    """Those of a model's BatchNorm layers, torch's and Keras', and what they were before the step under way."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        self._of_keras = statistics(model)
+        self._kept: list[Tensor] = []
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Mean and variance of each layer."""
+        pairs = [(norm.running_mean, norm.running_var) for norm in self._norms]
+        return [(mean, var) for mean, var in pairs if mean is not None and var is not None] + self._of_keras
+
+    def floats(self) -> list[Tensor]:
+        return [each for pair in self.pairs() for each in pair]
+
+    def tensors(self) -> list[Tensor]:
+        """All of them, also how many batches a layer has seen, where it counts them."""
+        counters = [norm.num_batches_tracked for norm in self._norms]
+        return self.floats() + [counter for counter in counters if counter is not None]
+
+    def keep(self) -> None:
+        """Before a step's forward pass."""
+        self._kept = [tensor.clone() for tensor in self.tensors()]
+
+    def mend(self) -> None:
+        """After it: where they are no longer numbers, this step has never been.
+
+        All layers go back, as they do on all ranks that have normalised together and have the same numbers.
+        """
+        floats = self.floats()
+        if floats and not all_finite(torch.cat(floats)):
+            self.put_back()
+
+    def put_back(self) -> None:
+        """As they were kept, if they were."""
+        for tensor, kept in zip(self.tensors(), self._kept, strict=False):
+            tensor.copy_(kept)
+
+
+def take_buffers(model: nn.Module, comm: Transport) -> None:
+    """Everybody takes rank 0's buffers and frozen weights."""
     if comm.size > 1:
-        _take(_untrained(model), comm, root)
+        _take(_untrained(model), comm)
 
 
 def take_statistics(model: nn.Module, comm: Transport, *, root: int) -> None:
     """Everybody takes what BatchNorm layers of rank `root` know, and nothing else: frozen weights may be large."""
-    pairs = statistics_of(model)
-    _take([*(each for pair in pairs for each in pair), *counters_of(model)], comm, root)
+    _take(BatchNormStatistics(model).tensors(), comm, root)
 
 
 def _take(tensors: list[Tensor], comm: Transport, root: int = 0) -> None:
@@ -49,7 +96,7 @@ def agree_on_buffers(model: nn.Module, comm: Transport) -> None:
     if comm.size == 1:
         return
     floats = [tensor for tensor in _untrained(model) if tensor.is_floating_point()]
-    norms = statistics_of(model)
+    norms = BatchNormStatistics(model).pairs()
     # The variance over all ranks' samples is the mean of the variances plus the variance of the means.
     squares = [mean.square() for mean, _ in norms]
     averaged = _mean_over_ranks([*floats, *squares], comm)

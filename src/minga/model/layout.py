@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -53,6 +54,14 @@ class Layout:
             if low < high:
                 shapes += _cut_layer(tuple(place.shape), low - place.start, high - place.start)
         return shapes
+
+    def cut(self, parts: int, *, between_layers: bool = True) -> list[tuple[int, int]]:
+        """Start and stop of about equal parts of the vector; between layers, some may be empty where these are few."""
+        marks = [self.length * part // parts for part in range(parts + 1)]
+        if between_layers:
+            borders = [0, *(place.stop for place in self.places)]
+            marks = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
+        return list(itertools.pairwise(marks))
 
     def buckets(self, elements: int) -> list[range]:
         """Ranges of indices into `places`, of about `elements` each, from the last layer to the first.

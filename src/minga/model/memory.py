@@ -51,7 +51,7 @@ def recall(memory: Memory, existing: Any) -> Any:
     """
     known = _Known()
     known.look_at(existing)
-    reader = _Reader(memory.tensors, known.kinds, known.configurations)
+    reader = _Reader(memory.tensors, known)
     try:
         return reader.read(memory.tree, existing, "replica.state")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -67,14 +67,13 @@ class _Known:
         self.kinds: dict[str, type[Any]] = {"Stream": Stream}
         """Those that may appear; a codec's streams may come into being at any step."""
         self.configurations: dict[str, Named] = {}
-        self._seen: list[Any] = []  # kept, so that no number of `id` is given twice
-        self._numbers: set[int] = set()
+        self._seen: dict[int, Any] = {}
+        """By `id`, with the value itself, so that no `id` is given twice."""
 
     def look_at(self, value: Any) -> None:
-        if id(value) in self._numbers or isinstance(value, Tensor | str | int | float | None):
+        if id(value) in self._seen or isinstance(value, Tensor | str | int | float | None):
             return
-        self._numbers.add(id(value))
-        self._seen.append(value)
+        self._seen[id(value)] = value
         if isinstance(value, Named):
             self.configurations.setdefault(describe(value), value)
         elif isinstance(value, Mapping):
@@ -105,8 +104,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._seen: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no number of `id` is given twice
+        self._seen: dict[int, tuple[int, Any]] = {}
+        """By `id`: the number in the tree, and the value itself, so that no `id` is given twice."""
 
     def write(self, value: Any, place: str) -> Any:
         if value is None or isinstance(value, bool | int | str):
@@ -121,11 +120,10 @@ class _Writer:
             return {"is": "configuration", "value": describe(value)}
         if isinstance(value, Done):
             return {"is": "done", "rank": value.wait()}
-        number = self._seen.get(id(value))
-        if number is not None:
-            return {"is": "again", "number": number}
-        self._seen[id(value)] = number = len(self._seen)
-        self._kept.append(value)
+        if id(value) in self._seen:
+            return {"is": "again", "number": self._seen[id(value)][0]}
+        number = len(self._seen)
+        self._seen[id(value)] = number, value
         return {"number": number, **self._write_changeable(value, place)}
 
     def _write_changeable(self, value: Any, place: str) -> dict[str, Any]:
@@ -165,12 +163,9 @@ class _Writer:
 class _Reader:
     """Turns trees back into values."""
 
-    def __init__(
-        self, tensors: Mapping[str, Tensor], kinds: Mapping[str, type[Any]], configurations: Mapping[str, Named]
-    ) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], known: _Known) -> None:
         self._tensors = tensors
-        self._kinds = kinds
-        self._configurations = configurations
+        self._known = known
         self._made: dict[int, Any] = {}
 
     def read(self, tree: Any, existing: Any, place: str) -> Any:
@@ -187,9 +182,9 @@ class _Reader:
             case "done":
                 return Done(tree["rank"])
             case "configuration":
-                if tree["value"] not in self._configurations:
+                if tree["value"] not in self._known.configurations:
                     raise ProtocolError(f"{place} was {tree['value']!r}, which this strategy does not know")
-                return self._configurations[tree["value"]]
+                return self._known.configurations[tree["value"]]
             case "again":
                 return self._made[tree["number"]]
         return self._read_changeable(tree, existing, place)
@@ -222,7 +217,7 @@ class _Reader:
                 made = self._made[number] = existing
                 self._fill(made, tree, set(type(existing).remembers), place)
             case "object":
-                kind = self._kinds.get(tree["kind"])
+                kind = self._known.kinds.get(tree["kind"])
                 if kind is None:
                     raise ProtocolError(f"{place} was a {tree['kind']}, which this strategy does not know")
                 made = self._made[number] = object.__new__(kind)

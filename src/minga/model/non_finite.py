@@ -62,14 +62,12 @@ class NonFiniteSteps:
         self.limit = limit
         self.in_a_row = 0
 
-    def stepped(self, *, rank: int, step: int, found: NonFinite | None, skipped: bool, rates: Sequence[float]) -> None:
-        """After each step of a rank; raises `DivergedError` where it is enough."""
-        if found is None and not skipped:
-            self.in_a_row = 0
-            return
-        self.in_a_row += 1
-        if self.in_a_row < self.limit:
-            return
+    def stepped(self, *, rank: int, step: int, found: NonFinite | None, skipped: bool, rates: Sequence[float]) -> bool:
+        """After each step of a rank: whether it counts; raises `DivergedError` where it is enough."""
+        good = found is None and not skipped
+        self.in_a_row = 0 if good else self.in_a_row + 1
+        if self.in_a_row < self.limit or good:
+            return good
         if found is None:
             raise PeerDiverged(
                 f"rank {rank} had to leave out {self.in_a_row} steps in a row for another rank's non-finite values"

@@ -20,11 +20,9 @@ __all__ = ["Progress"]
 class Progress:
     """The steps that are in a replica's parameters: its own, and those of the ranks that it trains with."""
 
-    def __init__(self, parameters: Tensor, gradients: Tensor, gradients_averaged: Callable[[int], None]) -> None:
-        """`gradients_averaged` is called with the number of gradients that have become their mean over all ranks."""
+    def __init__(self, parameters: Tensor, gradients: Tensor) -> None:
         self._parameters = parameters
         self._gradients = gradients
-        self._gradients_averaged = gradients_averaged
         self._parts: dict[tuple[int, int], list[int]] = {}
         self._start = 0
         self._ranks = 1
@@ -36,6 +34,8 @@ class Progress:
         """The step under way."""
         self.last_applied_step = 0
         """The last step whose own gradients are in the parameters."""
+        self.averaged_gradients = 0
+        """How many of the step's gradients are their mean over all ranks by now."""
 
     def begin(self, step: int, ranks: int, *, lockstep: bool = True) -> None:
         """From here on these ranks train together; all that they had learned before is in the parameters."""
@@ -81,7 +81,7 @@ class Progress:
         if part is not None and self.lockstep:
             self.merge_ranks([rank for group in self._groups if set(group) & set(ranks) for rank in group], part)
         elif len(ranks) == self._ranks and _part_of(vector, self._gradients) is not None:
-            self._gradients_averaged(vector.numel())
+            self.averaged_gradients += vector.numel()
 
     @property
     def merged_steps(self) -> list[int]:

@@ -11,30 +11,49 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from minga.base.lazy import Tensor, nn, torch
 from minga.codecs.stream import Stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
+from minga.model.buffers import BatchNormStatistics
 from minga.model.clipping import clipping_of
 from minga.model.layout import Bucket, Layout, Place
 from minga.model.non_finite import NonFinite, all_finite, find_non_finite
 from minga.model.progress import Progress
 from minga.model.sliced_optimizer import Piece, SlicedOptimizer
-from minga.model.step_info import StepInfo
-from minga.model.sync_batch_norm.statistics import KeptStatistics
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-__all__ = ["Replica", "trainable"]
+    from minga.model.sync_batch_norm import AddUp
+
+__all__ = ["Replica", "StepInfo", "trainable"]
 
 Extension = TypeVar("Extension")
+
+
+@dataclass
+class StepInfo:
+    """The facts of the step under way on one rank; the training loop writes its share, `Replica` the rest."""
+
+    weight: float = 1.0
+    """This rank's share of the batch of all ranks, relative to an equal share."""
+    batch_fraction: float = 1.0
+    """This rank's samples, relative to a full batch of its own; 0 where the end of an epoch left it none."""
+    loss: float = math.nan
+    """The loss of the last step on this rank."""
+    non_finite: NonFinite | None = None
+    """The NaN or infinity that is in this rank's own loss or gradients."""
+    skipped: bool = False
+    """Whether the step changed nothing, here or on another rank, because of that."""
+    add_up: AddUp | None = None
+    """How BatchNorm adds up sums over all ranks that have samples; None: each normalises over its own."""
 
 
 class Replica:
@@ -47,13 +66,13 @@ class Replica:
         self.model = model
         self.optimizer = optimizer
         self._tensors = trainable(model)
+        tensors = [tensor for _, tensor in self._tensors]
         self.layout = Layout.of(self._tensors)
-        self.parameters, self.gradients = _flatten([tensor for _, tensor in self._tensors])
+        self.parameters, self.gradients = _flatten(tensors, self.layout)
         self._begin(spans)
-        self._gradient_views = [tensor.grad for _, tensor in self._tensors]
+        self._gradient_views = [tensor.grad for tensor in tensors]
         self._groups = _group_of_each(self._tensors, optimizer)
         if keep_optimizer:
-            tensors = [tensor for _, tensor in self._tensors]
             self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
         else:
             self._whole = self._slice(self.parameters, self.gradients, 0)
@@ -64,8 +83,7 @@ class Replica:
         self.rank = 0
         """For error messages; who is who is the transport's business."""
         self.info = StepInfo()
-        """The facts of the step under way."""
-        self.progress = Progress(self.parameters, self.gradients, self.info.gradients_averaged)
+        self.progress = Progress(self.parameters, self.gradients)
         """Whose steps are in the parameters."""
         self.state: dict[str, Any] = {}
         """What strategies remember between steps: tensors, plain values, dataclasses of these; checkpoints have it."""
@@ -147,21 +165,21 @@ class Replica:
     def _normalising(self) -> contextlib.AbstractContextManager[None]:
         if self.info.add_up is None:
             return contextlib.nullcontext()
-        from minga.model.sync_batch_norm.normalise import normalising_together  # torch's classes are its own
+        from minga.model.sync_batch_norm import normalising_together  # torch's classes are its own
 
         return normalising_together(self.model, self.info.add_up, weight=self.info.weight)
 
     @functools.cached_property
     def channels_of_batch_norms(self) -> tuple[int, ...]:
         """Of each layer that normalises over a batch; none where the run leaves each node to its own samples."""
-        from minga.model.sync_batch_norm.normalise import channels_of_batch_norms
+        from minga.model.sync_batch_norm import channels_of_batch_norms
 
         return channels_of_batch_norms(self.model)
 
     @functools.cached_property
-    def statistics(self) -> KeptStatistics:
+    def statistics(self) -> BatchNormStatistics:
         """Of these layers; whoever goes forward keeps them before."""
-        return KeptStatistics(self.model)
+        return BatchNormStatistics(self.model)
 
     def backward(self, loss: Tensor) -> None:
         """Fill `gradients` from a loss that was computed already."""
@@ -201,7 +219,7 @@ class Replica:
         trouble.
         """
         if averaged is None:
-            averaged = self.replicas == 1 or self.info.averaged_elements >= self.layout.length
+            averaged = self.replicas == 1 or self.progress.averaged_gradients >= self.layout.length
         if averaged:
             with self.spans.span("update"):
                 self._apply(1.0, good=self.has_finite_gradients())
@@ -240,23 +258,20 @@ class Replica:
             hook.remove()
         tensors = dict(self._tensors)
         self._hooks = [
-            tensors[place.name].register_post_accumulate_grad_hook(self._filler(bucket, place.name))  # type: ignore[no-untyped-call]
+            tensors[place.name].register_post_accumulate_grad_hook(functools.partial(self._filled, bucket, place.name))  # type: ignore[no-untyped-call]
             for bucket in self.buckets
             for place in bucket.places
         ]
 
-    def _filler(self, bucket: Bucket, name: str) -> Callable[[Tensor], None]:
-        def filled(_: Tensor) -> None:
-            if name in bucket.filled:
-                raise WorkloadError(
-                    f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
-                    "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
-                )
-            bucket.filled.add(name)
-            if len(bucket.filled) == len(bucket.places):
-                self._announce()
-
-        return filled
+    def _filled(self, bucket: Bucket, name: str, _: Tensor) -> None:
+        if name in bucket.filled:
+            raise WorkloadError(
+                f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
+                "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
+            )
+        bucket.filled.add(name)
+        if bucket.complete:
+            self._announce()
 
     def _announce(self) -> None:
         # In order on every rank: a collective of the third bucket must not meet one of the second.
@@ -274,7 +289,7 @@ class Replica:
         self._announce()
 
     def _prepare_gradients(self) -> None:
-        self.info.begin()
+        self.info.non_finite, self.info.skipped, self.progress.averaged_gradients = None, False, 0
         self.gradients.zero_()
         for (_, tensor), view in zip(self._tensors, self._gradient_views, strict=True):
             if tensor.grad is not view:  # somebody called zero_grad(), which drops them
@@ -312,17 +327,14 @@ class Replica:
 
     def fragments(self, number: int) -> list[slice]:
         """The flat vector in about equal parts, cut between layers; parts may be empty where layers are few."""
-        borders = [0, *(place.stop for place in self.layout.places)]
-        marks = [self.layout.length * part // number for part in range(number + 1)]
-        cuts = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
-        return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+        return [slice(*cut) for cut in self.layout.cut(number)]
 
     # --- for servers and checkpoints ------------------------------------------------------------------------------
 
     def optimizer_of(self, part: slice, parameters: Tensor, gradients: Tensor) -> SlicedOptimizer:
         """An optimizer for a copy of a part of the parameters, which goes on from this replica's state."""
         optimizer = self._slice(parameters, gradients, part.start)
-        optimizer.adopt(self._whole)
+        optimizer.restore(self._whole.state())
         optimizer.restore(self._pieces_of_part)
         return optimizer
 
@@ -362,16 +374,13 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return tensors
 
 
-def _flatten(tensors: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+def _flatten(tensors: Sequence[nn.Parameter], layout: Layout) -> tuple[Tensor, Tensor]:
     """Move tensors into one vector, of which they become views; the same for their gradients."""
     parameters = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
     gradients = torch.zeros_like(parameters)
-    at = 0
-    for tensor in tensors:
-        part = slice(at, at + tensor.numel())
-        tensor.data = parameters[part].view(tensor.shape)
-        tensor.grad = gradients[part].view(tensor.shape)
-        at += tensor.numel()
+    for tensor, place in zip(tensors, layout.places, strict=True):
+        tensor.data = parameters[place.start : place.stop].view(tensor.shape)
+        tensor.grad = gradients[place.start : place.stop].view(tensor.shape)
     return parameters, gradients
 
 

@@ -1,4 +1,7 @@
-"""A torch optimizer over a slice of the flat parameter vector.
+"""A torch optimizer over a slice of the flat parameter vector, and its state as data.
+
+    listed, tensors = pieces_to(optimizer.state())                 # JSON, and the tensors that it mentions
+    optimizer.restore(pieces_from(listed, tensors))                # of the same elements, however they are cut
 
 A worker updates the whole vector as one tensor (one kernel where the layers would take sixty), a parameter
 server updates its shard; both with the workload's own optimizer, its parameter groups and its learning rates.
@@ -7,56 +10,44 @@ server updates its shard; both with the workload's own optimizer, its parameter 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minga.base.lazy import Tensor, nn, torch
+from minga.errors import ProtocolError, UnsupportedError
 from minga.model.clipping import clipping_of
 from minga.model.layout import Layout
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-__all__ = ["Piece", "SlicedOptimizer", "cut_evenly"]
+__all__ = ["Piece", "SlicedOptimizer", "cut_evenly", "mean_of_pieces", "pieces_from", "pieces_to"]
 
 # State that has no dimensions for any parameter, and so the shape of one without dimensions.
 _COUNTERS = ("step", "mu_product")
+# These divide by the size of recent gradients.
+_ADAPTIVE = ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop")
+# For these the update of an element depends on that element alone, so layers may be cut and joined.
+_ELEMENTWISE = (*_ADAPTIVE, "SGD", "ASGD", "Rprop")
 
 
 @functools.cache
-def _elementwise() -> tuple[type[Optimizer], ...]:
-    """For these the update of an element depends on that element alone, so layers may be cut and joined."""
-    from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
-
-    return (SGD, Adam, AdamW, Adagrad, Adadelta, Adamax, ASGD, NAdam, RAdam, RMSprop, Rprop)
-
-
-@functools.cache
-def _adaptive() -> tuple[type[Optimizer], ...]:
-    """These divide by the size of recent gradients; AdamW is an Adam."""
-    from torch.optim import Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop
-
-    return (Adam, Adagrad, Adadelta, Adamax, NAdam, RAdam, RMSprop)
+def _classes(names: tuple[str, ...]) -> tuple[type[Optimizer], ...]:
+    return tuple(getattr(torch.optim, name) for name in names)
 
 
 def _is_elementwise(optimizer: Optimizer) -> bool:
     # Exactly these classes: a subclass may do anything.
     kind, clipping = clipping_of(optimizer)
-    return kind in _elementwise() and (clipping is None or clipping.norm_of_each is None)
+    return kind in _classes(_ELEMENTWISE) and (clipping is None or clipping.norm_of_each is None)
 
 
 def cut_evenly(optimizer: Optimizer, layout: Layout, parts: int) -> list[tuple[int, int]]:
     """Cut the vector into `parts` slices for `parts` servers, between layers where the optimizer needs them whole."""
-    length = layout.length
-    marks = [length * part // parts for part in range(parts + 1)]
-    if not _is_elementwise(optimizer):
-        borders = [0, *(place.stop for place in layout.places)]
-        marks = [min(borders, key=lambda border, mark=mark: abs(border - mark)) for mark in marks]  # type: ignore[misc]
-    return list(itertools.pairwise(marks))
+    return layout.cut(parts, between_layers=not _is_elementwise(optimizer))
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,7 @@ class SlicedOptimizer:
     @property
     def adaptive(self) -> bool:
         """Whether it divides by the size of recent gradients."""
-        return isinstance(self._template, _adaptive())
+        return isinstance(self._template, _classes(_ADAPTIVE))
 
     def scale_of_share(self, share: float) -> float:
         """The factor on the learning rate for gradients from `share` of the usual batch."""
@@ -167,15 +158,11 @@ class SlicedOptimizer:
         """Momentum and the like; the tensors are the optimizer's own, not copies."""
         pieces = []
         for run in self._runs:
-            values: dict[str, Any] = {}
-            per_element = set()
-            for key, value in self._optimizer.state.get(run.parameter, {}).items():
-                if isinstance(value, Tensor) and value.shape == run.parameter.shape and key not in _COUNTERS:
-                    values[key] = value.reshape(-1)
-                    per_element.add(key)
-                else:  # a step count, or something else that is not per element
-                    values[key] = value
-            pieces.append(Piece(run.start, run.stop, values, frozenset(per_element)))
+            shape, values = run.parameter.shape, dict(self._optimizer.state.get(run.parameter, {}))
+            alike = {key for key, value in values.items() if isinstance(value, Tensor) and value.shape == shape}
+            per_element = frozenset(alike.difference(_COUNTERS))
+            values |= {key: values[key].reshape(-1) for key in per_element}
+            pieces.append(Piece(run.start, run.stop, values, per_element))
         return pieces
 
     def forget(self) -> None:
@@ -193,15 +180,14 @@ class SlicedOptimizer:
             taken: dict[str, Any] = {}
             for key, value in sources[0].values.items():
                 if key in sources[0].per_element:
-                    parts = [_overlap(piece, key, run) for piece in sources]
+                    parts = [
+                        piece.values[key][max(run.start, piece.start) - piece.start : run.stop - piece.start]
+                        for piece in sources
+                    ]
                     taken[key] = torch.cat(parts).view(run.parameter.shape).to(run.parameter.device)
                 else:
                     taken[key] = value.clone() if isinstance(value, Tensor) else value
             self._optimizer.state[run.parameter] = taken
-
-    def adopt(self, other: SlicedOptimizer) -> None:
-        """Take over momentum and the like for the same elements from another slice of the same vector."""
-        self.restore(other.state())
 
 
 def _cut_runs(
@@ -213,21 +199,11 @@ def _cut_runs(
         low, high = max(place.start, start), min(place.stop, stop)
         if low >= high:
             continue
-        if not joined:
-            assert (low, high) == (place.start, place.stop), "a layer was cut that must be whole"
-            runs.append((group, low, high, tuple(place.shape)))
-        elif runs and runs[-1][0] == group and runs[-1][2] == low:
-            first = runs.pop()[1]
-            runs.append((group, first, high, (high - first,)))
-        else:
-            runs.append((group, low, high, (high - low,)))
+        assert joined or (low, high) == (place.start, place.stop), "a layer was cut that must be whole"
+        if joined and runs and runs[-1][0] == group and runs[-1][2] == low:
+            low = runs.pop()[1]
+        runs.append((group, low, high, (high - low,) if joined else tuple(place.shape)))
     return runs
-
-
-def _overlap(piece: Piece, key: str, run: _Run) -> Tensor:
-    low, high = max(run.start, piece.start), min(run.stop, piece.stop)
-    value: Tensor = piece.values[key]
-    return value[low - piece.start : high - piece.start]
 
 
 def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:
@@ -243,3 +219,52 @@ def _clone(template: Optimizer, runs: Sequence[_Run]) -> Optimizer:
         for index, group in enumerate(template.param_groups)
     ]
     return clone
+
+
+def pieces_to(pieces: Sequence[Piece]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """JSON that mentions tensors by name, and these."""
+    listed: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
+    for number, piece in enumerate(pieces):
+        values: dict[str, Any] = {}
+        for key, value in piece.values.items():
+            if isinstance(value, Tensor):
+                name = f"optimizer:{number}:{key}"
+                tensors[name] = value
+                values[key] = {"tensor": name}
+            elif value is None or isinstance(value, bool | int | float | str):
+                values[key] = value
+            else:
+                raise UnsupportedError(
+                    f"the optimizer keeps {key!r} as a {type(value).__name__}, which a checkpoint can't have"
+                )
+        per_element = sorted(piece.per_element)
+        listed.append({"start": piece.start, "stop": piece.stop, "values": values, "per_element": per_element})
+    return listed, tensors
+
+
+def pieces_from(listed: Any, tensors: Mapping[str, Tensor]) -> list[Piece]:
+    pieces = []
+    for entry in listed:
+        values = {
+            key: tensors[value["tensor"]] if isinstance(value, dict) else value
+            for key, value in entry["values"].items()
+        }
+        per_element = frozenset(entry["per_element"])
+        if not all(isinstance(values[name], Tensor) for name in per_element):
+            raise ProtocolError("the optimizer's state has numbers where tensors should be")
+        pieces.append(Piece(int(entry["start"]), int(entry["stop"]), values, per_element))
+    return pieces
+
+
+def mean_of_pieces(states: Sequence[Sequence[Piece]]) -> list[Piece]:
+    """The mean of several ranks' states, which are cut alike; counters are those of the first."""
+    mean = []
+    for alike in zip(*states, strict=True):
+        first = alike[0]
+        values = dict(first.values)
+        for name in first.per_element:
+            if values[name].is_floating_point() and all(name in piece.values for piece in alike):
+                values[name] = torch.stack([piece.values[name].double() for piece in alike]).mean(0).to(values[name])
+        mean.append(Piece(first.start, first.stop, values, first.per_element))
+    return mean

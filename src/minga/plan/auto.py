@@ -17,21 +17,11 @@ from minga.model.layout import Bucket
 from minga.model.memory import Memory, recall, remember
 from minga.model.replica import Replica
 from minga.plan.candidates import Candidate, candidates_among_peers
-from minga.plan.self_profile import SelfProfile
-from minga.plan.watch import Watch
+from minga.plan.own_steps import SelfProfile, Watch
 from minga.strategies import LocalSGD, Single, Strategy
 from minga.strategies.base import Traits
-from minga.strategies.capabilities import (
-    Checkpointed,
-    Delegating,
-    Periodic,
-    Remembering,
-    codecs_of,
-    contribution,
-    pause,
-    resume,
-)
-from minga.strategies.optimizer_mean import average_optimizers
+from minga.strategies.capabilities import Checkpointed, Delegating, Remembering, capability, codecs_of
+from minga.strategies.delta import average_optimizers
 
 __all__ = ["Auto"]
 
@@ -56,7 +46,7 @@ class AutoState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
+class Auto(Strategy, Delegating, Checkpointed, Remembering):
     """Plans by itself: looks at computing and at the links for a moment, then trains as is predicted to be best there.
 
     The first steps are trained alone, to see how long they take on every node; then the links are measured, the first
@@ -124,8 +114,8 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
 
     def _plan(self, replica: Replica, comm: Transport, state: AutoState) -> None:
         """Agree on the parameters, measure the links, and go on with what is best on them."""
+        from minga.plan.cluster import cluster_of
         from minga.plan.planner import plan  # and the simulator, which those who only list strategies need not import
-        from minga.plan.probed import cluster_of
 
         own = state.own
         assert own is not None
@@ -162,16 +152,12 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
 
     # --- what the strategy in use does ------------------------------------------------------------------------------
 
-    def exchanges(self, replica: Replica) -> bool:
-        inner = self.active(replica)
-        return not isinstance(inner, Periodic) or inner.exchanges(replica)
-
     def contribution(self, replica: Replica) -> Tensor:
-        return contribution(self.active(replica), replica)
+        return capability(self.active(replica), replica, Checkpointed).contribution(replica)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         state: AutoState = replica.state[_KEY]
-        pause(self.active(replica), replica, comm)
+        capability(self.active(replica), replica, Checkpointed).pause(replica, comm)
         if state.watch is not None:
             state.watch.complete()
 
@@ -190,7 +176,7 @@ class Auto(Strategy, Delegating, Periodic, Checkpointed, Remembering):
             self._begin(replica, comm, _known(memory.tree["inner"], comm.size), agreed=True)
             replica.state = recall(Memory(memory.tree["state"], memory.tensors), replica.state)
         state: AutoState = replica.state[_KEY]
-        resume(self.active(replica), replica, comm)
+        capability(self.active(replica), replica, Checkpointed).resume(replica, comm)
         if state.own is not None:  # what was seen so far has the time of another process
             state.own = SelfProfile.of(replica, comm.now())
         if state.watch is not None:

@@ -38,11 +38,6 @@ class Candidate:
         return self.strategy.traits.exact
 
     @property
-    def period(self) -> int:
-        """Steps after which what it does begins again."""
-        return self.strategy.traits.period
-
-    @property
     def epochs_factor(self) -> float:
         """How many epochs it needs for what one process learns in one: an assumption, where no trial run was made.
 

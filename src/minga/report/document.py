@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from minga.report import tables
 from minga.report.dataset.groups import Dataset, make_dataset
 from minga.report.dataset.settings import shown_value
 from minga.report.dataset.sources import find_runs
@@ -17,8 +18,7 @@ from minga.report.dataset.targets import Target, choose_target
 from minga.report.figures import curves, intervals, phases, resources, scaling
 from minga.report.figures.style import Drawing, house_style
 from minga.report.sentences import sentences
-from minga.report.tables import circumstances, results, usage
-from minga.report.tables.table import Table
+from minga.report.table import Table
 
 __all__ = ["Report", "Section", "make_report"]
 
@@ -32,6 +32,11 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     folded: bool = False
     """Whether its tables are closed at first: long ones that few people read."""
+
+    @property
+    def shown(self) -> list[Table]:
+        """The tables that are on pages; others are files alone."""
+        return [table for table in self.tables if table.rows and not table.only_csv]
 
     @property
     def anchor(self) -> str:
@@ -58,8 +63,13 @@ class Report:
         return [table for section in self.sections for table in section.tables]
 
 
-def make_report(sources: Sequence[Path], *, target: float | None = None, command: Sequence[str] = ()) -> Report:
-    """Read the runs, and work out what there is to see; sections without anything in them are left out."""
+def make_report(sources: Sequence[Path], *, target: float | None = None, out: Path | None = None) -> Report:
+    """Read the runs, and work out what there is to see; sections without anything in them are left out.
+
+    `out`: where it will be saved, for the command that it says it is made by.
+    """
+    command = ["minga", "report", *(str(source) for source in sources), "--out", str(out)] if out is not None else []
+    command += ["--target", f"{target:g}"] if command and target is not None else []
     found = find_runs(sources)
     dataset = make_dataset(found)
     chosen = choose_target(dataset, target)
@@ -69,46 +79,41 @@ def make_report(sources: Sequence[Path], *, target: float | None = None, command
     return Report(_title(dataset), dataset, chosen, sentences(dataset, chosen), found.notes, kept)
 
 
-def _sections(dataset: Dataset, chosen: Target | None, command: Sequence[str]) -> list[Section]:
-    over_nodes = scaling.scaling(dataset)
+def _sections(dataset: Dataset, target: Target | None, command: Sequence[str]) -> list[Section]:
     return [
-        Section("Time", over_nodes or intervals.times(dataset), [results.group_table(dataset)]),
-        Section("Quality", curves.curves(dataset, chosen), _quality_tables(dataset)),
+        Section("Time", scaling.scaling(dataset) or intervals.times(dataset), [tables.group_table(dataset)]),
+        Section(
+            "Quality",
+            curves.curves(dataset, target),
+            [*tables.curve_tables(dataset), *tables.metric_tables(dataset)],
+        ),
         Section(
             "Time to a target",
-            intervals.target_times(dataset, chosen) if chosen else [],
-            [results.target_table(dataset, chosen)] if chosen else [],
+            intervals.target_times(dataset, target) if target else [],
+            [tables.target_table(dataset, target)] if target else [],
         ),
-        Section("Where the time goes", phases.phases(dataset), [usage.phase_table(dataset)], folded=True),
-        Section("Bytes and messages", intervals.traffic(dataset), _there(usage.traffic_table(dataset)), folded=True),
-        Section("Processor, memory, network", resources.resources(dataset), _there(usage.usage_table(dataset)), True),
-        Section("Power and energy", _energy(dataset), _there(usage.energy_table(dataset))),
-        Section("Links", [], _there(usage.link_table(dataset)), folded=True),
+        Section("Where the time goes", phases.phases(dataset), [tables.phase_table(dataset)], folded=True),
+        Section("Bytes and messages", intervals.traffic(dataset), [tables.traffic_table(dataset)], folded=True),
+        Section("Processor, memory, network", resources.resources(dataset), [tables.usage_table(dataset)], folded=True),
+        Section(
+            "Power and energy",
+            [*resources.energy(dataset), *resources.power(dataset)],
+            [tables.energy_table(dataset)],
+        ),
+        Section("Links", [], [tables.link_table(dataset)], folded=True),
         Section(
             "Settings and runs",
             [],
-            _there(
-                circumstances.failure_table(dataset),
-                circumstances.difference_table(dataset),
-                circumstances.common_table(dataset),
-                results.run_table(dataset),
-            ),
+            [
+                tables.failure_table(dataset),
+                tables.difference_table(dataset),
+                tables.common_table(dataset),
+                tables.run_table(dataset),
+            ],
             folded=True,
         ),
-        Section("How this report was made", [], [circumstances.made_table(command)]),
+        Section("How this report was made", [], [tables.made_table(command)]),
     ]
-
-
-def _energy(dataset: Dataset) -> list[Drawing]:
-    return [*resources.energy(dataset), *resources.power(dataset)]
-
-
-def _quality_tables(dataset: Dataset) -> list[Table]:
-    return [*results.curve_tables(dataset), *results.metric_tables(dataset)]
-
-
-def _there(*tables: Table | None) -> list[Table]:
-    return [table for table in tables if table is not None]
 
 
 def _title(dataset: Dataset) -> str:

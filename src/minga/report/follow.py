@@ -48,6 +48,11 @@ class RankProgress:
     """What its process used."""
 
     @property
+    def training_seconds(self) -> float:
+        """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
+        return self.finished.seconds if self.finished else self.last_time - self.first_time
+
+    @property
     def wait_seconds(self) -> float:
         return self.finished.wait_seconds if self.finished else self.seconds.get("wait", 0.0)
 
@@ -80,6 +85,7 @@ class Follower:
         self._together = (0.0, 0)
         self.changes: list[str] = []
         """Who has gone and come, in words."""
+        self._told = 0
         self._members: list[str] = []
         self._generation = 0
 
@@ -105,6 +111,11 @@ class Follower:
                 if rank not in self.ranks:
                     self.ranks[rank] = RankProgress(rank)
                 self._take(self.ranks[rank], event)
+
+    def news(self) -> list[str]:
+        """Who has gone and come since this was asked last."""
+        new, self._told = self.changes[self._told :], len(self.changes)
+        return new
 
     def read_machine_power(self) -> list[Powered]:
         """What has come since the last time of the counters of the whole machine, where there are any."""

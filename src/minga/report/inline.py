@@ -14,7 +14,7 @@ from typing import Any
 from minga.errors import UsageError
 from minga.report.document import Report, make_report
 from minga.report.pages.html_page import section_html
-from minga.report.pages.markup import Markup, tag
+from minga.report.pages.markup import Markup, bullets, tag
 
 __all__ = ["InlineReport", "show"]
 
@@ -61,8 +61,8 @@ class InlineReport:
                 "div",
                 tag("style", Markup(_STYLE)),
                 tag("h3", self.report.title),
-                tag("ul", [tag("li", sentence) for sentence in self.report.sentences]),
-                tag("ul", [tag("li", note) for note in self.report.notes]) if self.report.notes else Markup(),
+                bullets(self.report.sentences),
+                bullets(self.report.notes),
                 [section_html(section) for section in shown],
                 cls="minga-report",
             )

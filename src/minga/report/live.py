@@ -1,12 +1,16 @@
-"""What happens in a run, as it happens: a live view in a terminal, plain lines elsewhere."""
+"""What happens in a run, as it happens: in a notebook's cell that changes, in a terminal, elsewhere as plain lines.
+
+with live_view() as view:
+    minga.run(experiment, view)
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,36 +19,51 @@ from rich.text import Text
 
 from minga.report.follow import Follower
 from minga.report.numbers import shown_metric, size
-from minga.report.terminal_tables import rank_table
+from minga.report.pages.markup import bullets, grid, tag
+from minga.report.terminal_tables import rank_cells, rank_table
 
-__all__ = ["LiveView", "OnScreen", "PlainView", "RunPanel", "View", "WaitingView", "headline", "seldom", "view_for"]
+__all__ = [
+    "LiveView",
+    "NotebookView",
+    "PlainView",
+    "View",
+    "WaitingView",
+    "headline",
+    "in_notebook",
+    "live_view",
+    "seldom",
+    "view_for",
+]
 
 _PLAIN_SECONDS = 5.0
 _BETWEEN_TICKS = 0.1
+_BETWEEN_UPDATES = 0.5
 
 
 class View:
     """Shows nothing; base of those that do. `tick` is called a few times a second."""
 
+    _follower: Follower | None = None
+    """Of the run, once it has begun."""
+    _title = ""
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def begin(self, run: Path, title: str) -> None:
-        pass
+        self._follower, self._title = Follower(run), title
 
     def tick(self) -> None:
         pass
 
 
-class RunPanel:
-    """One run in a terminal: progress, loss, accuracy, samples per second, and a table of ranks."""
+class LiveView(View):
+    """A run in a terminal: progress, loss, accuracy, samples per second, and a table of ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console, *above: RenderableType) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -54,14 +73,18 @@ class RunPanel:
             TimeRemainingColumn(),
         )
         self._task = self._progress.add_task("starting", total=1.0)
-        self._follower: Follower | None = None
-        self._shown_changes = 0
-        self._title = ""
         self._shown: RenderableType = self._progress
+        self._live = Live(Group(*above, self), console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._shown_changes = Follower(run), 0
-        self._title = title
+        super().begin(run, title)
         self._progress.reset(self._task, description=f"{title}: starting")
         self._shown = self._progress
 
@@ -75,48 +98,13 @@ class RunPanel:
         elif follower.ranks:
             self._progress.update(self._task, completed=follower.progress, description=self._title)
             # Made here and not when it is shown: that happens in another thread, while the follower changes.
-            table = rank_table(follower.ranks[rank] for rank in sorted(follower.ranks))
+            table = rank_table(follower.ranks.values())
             self._shown = Group(self._progress, headline(follower), table)
-
-    def news(self) -> list[str]:
-        """Who has come and gone since this was asked last."""
-        changes = self._follower.changes if self._follower is not None else []
-        new, self._shown_changes = changes[self._shown_changes :], len(changes)
-        return new
+        for change in follower.news():
+            self._live.console.print(change, highlight=False, markup=False)  # it stays above
 
     def __rich__(self) -> RenderableType:
         return self._shown
-
-
-class OnScreen(View):
-    """What views on a terminal have in common: `_live` is shown as long as the `with` block lasts."""
-
-    _live: Live
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-
-class LiveView(OnScreen):
-    """A run as it goes on, in a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._panel = RunPanel()
-        self._live = Live(self._panel, console=console, refresh_per_second=8, transient=True)
-
-    def begin(self, run: Path, title: str) -> None:
-        self._panel.begin(run, title)
-
-    def tick(self) -> None:
-        self._panel.tick()
-        for change in self._panel.news():
-            self._live.console.print(change, highlight=False, markup=False)  # it stays above
 
 
 class WaitingView(View):
@@ -124,20 +112,14 @@ class WaitingView(View):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._follower: Follower | None = None
         self._waited = ""
-        self._changes = 0
-
-    def begin(self, run: Path, title: str) -> None:
-        self._follower, self._changes = Follower(run), 0
 
     def tick(self) -> None:
         follower = self._follower
         if follower is None:
             return
         follower.read()
-        lines = follower.changes[self._changes :]
-        self._changes = len(follower.changes)
+        lines = follower.news()
         if follower.waiting != self._waited:
             self._waited = follower.waiting
             lines.append(f"waiting: {self._waited}" if self._waited else "training goes on")
@@ -171,23 +153,82 @@ class PlainView(WaitingView):
             self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def seldom(tick: Callable[[], None]) -> Callable[[], None]:
-    """`tick` for those who would call it thousands of times a second: a few times, and a tenth of the time at most."""
-    due = 0.0
+class NotebookView(View):
+    """One output of a cell, which changes as the run goes on."""
 
-    def perhaps() -> None:
-        nonlocal due
-        began = time.monotonic()
-        if began >= due:
-            tick()
-            ended = time.monotonic()
-            due = ended + max(_BETWEEN_TICKS, 9 * (ended - began))
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown_at = 0.0
+        self._ended = ""
 
-    return perhaps
+    def begin(self, run: Path, title: str) -> None:
+        self._show()  # what was before stays as it is
+        super().begin(run, title)
+        self._handle, self._ended = None, ""
+        self._show()
+
+    def tick(self) -> None:
+        if time.monotonic() - self._shown_at >= _BETWEEN_UPDATES:
+            self._show()
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended = "ended by an error" if any(exception) else "done"
+        self._show()
+
+    def _show(self) -> None:
+        if self._follower is None:
+            return
+        from IPython.display import display
+
+        self._follower.read()
+        self._shown_at = time.monotonic()
+        if self._handle is None:
+            self._handle = display(self, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(self)
+
+    def __repr__(self) -> str:
+        follower = self._follower
+        if follower is None:
+            return "no run yet"
+        if not follower.ranks:
+            return f"{self._title}: {self._ended or 'starting'}"
+        return f"{self._title}: {self._state(follower)}   {headline(follower)}"
+
+    def _state(self, follower: Follower) -> str:
+        if self._ended or follower.waiting:
+            return self._ended or f"waiting ({follower.waiting})"
+        # A loop of one's own does not say where it ends.
+        if follower.progress:
+            return f"{100 * follower.progress:.0f} %"
+        return f"epoch {max(state.epoch for state in follower.ranks.values()):.1f}"
+
+    def _repr_html_(self) -> str:
+        follower = self._follower
+        if follower is None or not follower.ranks:
+            return str(tag("p", tag("strong", self._title), f": {self._ended or 'starting'}"))
+        full = 1.0 if self._ended == "done" else follower.progress
+        bar = tag("progress", value=f"{full:.3f}", max="1", style="width: 20em")
+        headings, *rows = rank_cells(follower.ranks.values())
+        first = tag("div", tag("strong", self._title), " ", bar, " ", self._state(follower))
+        changes = bullets(follower.changes)
+        return str(tag("div", first, tag("div", str(headline(follower))), grid(headings, rows), changes))
 
 
 def view_for(console: Console) -> View:
     return LiveView(console) if console.is_terminal else PlainView(console)
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel of Jupyter, with cells to show things in."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def live_view() -> View:
+    """What fits here: a cell that changes, a terminal's live table, or lines."""
+    return NotebookView() if in_notebook() else view_for(Console(stderr=True))
 
 
 def headline(follower: Follower) -> Text:
@@ -206,3 +247,18 @@ def headline(follower: Follower) -> Text:
         parts.append(f"{sum(state.samples for state in states) / elapsed:,.0f} samples/s")
     parts.append(f"{size(sum(state.bytes_sent for state in states))} sent")
     return Text("   ".join(parts))
+
+
+def seldom(tick: Callable[[], None]) -> Callable[[], None]:
+    """`tick` for those who would call it thousands of times a second: a few times, and a tenth of the time at most."""
+    due = 0.0
+
+    def perhaps() -> None:
+        nonlocal due
+        began = time.monotonic()
+        if began >= due:
+            tick()
+            ended = time.monotonic()
+            due = ended + max(_BETWEEN_TICKS, 9 * (ended - began))
+
+    return perhaps

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from minga.measure.metric_names import is_share
 
-__all__ = ["duration", "percent", "shown_metric", "size"]
+__all__ = ["count", "duration", "estimate_mark", "shown_metric", "size"]
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def size(nbytes: float) -> str:
@@ -23,8 +27,9 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+def estimate_mark(estimated: bool) -> str:
+    """What is written behind every number that is an estimate."""
+    return ", estimated" if estimated else ""
 
 
 def shown_metric(metric: str | None, value: float | None, *, short: bool = False) -> str:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
+from minga.errors import UsageError
 from minga.measure.energy import FROM_CPU_TIME, Energy, PowerSample, joules_of, together
 from minga.measure.event_reader import SIMULATED
-from minga.measure.events import Finished, Powered
+from minga.measure.events import Finished, Powered, Sampled
 from minga.measure.metric_names import main_metric
 from minga.report.dataset.settings import in_lab, read_settings
 from minga.report.follow import Follower, RankProgress
 
-__all__ = ["RankSummary", "Summary", "summarise", "summary_of"]
+__all__ = ["RankSummary", "Summary", "read_network", "summarise", "summary_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,24 +119,21 @@ class Summary:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """In a notebook: the result in a line and a table, instead of all fields."""
-        from minga.report.numbers import duration, percent, size
-        from minga.report.pages.markup import tag
+        from minga.report.numbers import count, duration, shown_metric, size
+        from minga.report.pages.markup import grid, tag
 
-        quality = {name: percent(v) if name == "accuracy" else f"{v:.4f}" for name, v in self.metrics.items()}
+        quality = {n: f"{v:.4f}" if n == "loss" else shown_metric(n, v) for n, v in self.metrics.items()}
         speed = {"steps": f"{self.steps:,}", "time": duration(self.seconds), "sent": size(self.bytes_sent)}
         facts = {**quality, **speed, "samples/s": f"{self.samples_per_second:,.0f}"}
-        nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
-        cells = [
-            tag("tr", [tag("th", name) for name in facts]),
-            tag("tr", [tag("td", fact) for fact in facts.values()]),
-        ]
-        page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", tag("table", cells))
+        nodes = count(self.nodes, "node")
+        table = grid(facts, [facts.values()])
+        page = tag("div", tag("strong", self.workload), f", {nodes}, {self.strategy}", table)
         words = "   ".join(f"{name} {fact}" for name, fact in facts.items())
         return {"text/html": str(page), "text/plain": f"{self.workload}, {nodes}, {self.strategy}: {words}"}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON knows: NaN and infinities become None."""
-        plain: dict[str, Any] = _finite(dataclasses.asdict(self))
+        plain: dict[str, Any] = from_json(to_json(self, inf_nan_mode="null"))
         return plain
 
 
@@ -143,11 +141,12 @@ def summarise(run: Path) -> Summary | None:
     """Read the events of a finished run; None if no rank ever began to train."""
     follower = Follower(run)
     follower.read()
-    return summary_of(run, follower, read_settings(run, follower.facts), follower.read_machine_power())
+    settings, machine = read_settings(run, follower.facts), follower.read_machine_power()
+    return summary_of(run, follower, settings, machine, read_network(run))
 
 
 def summary_of(
-    run: Path, follower: Follower, settings: Mapping[str, Any], machine: Sequence[Powered]
+    run: Path, follower: Follower, settings: Mapping[str, Any], machine: Sequence[Powered], network: Mapping[str, Any]
 ) -> Summary | None:
     """What the events of a run come to, once they have been read."""
     if follower.started is None:
@@ -155,7 +154,7 @@ def summary_of(
     ranks = [follower.ranks[rank] for rank in sorted(follower.ranks)]
     trained = [state for state in ranks if state.samples]
     ended = [state.finished for state in ranks if state.finished is not None]
-    seconds = max((_training_seconds(state) for state in trained), default=0.0)
+    seconds = max((state.training_seconds for state in trained), default=0.0)
     samples = sum(state.samples for state in ranks)
     evaluated = follower.evaluations[-1] if follower.evaluations else None
     metrics = evaluated.metrics if evaluated else {}
@@ -164,7 +163,6 @@ def summary_of(
     switched = [after for end in ended if isinstance(after := end.notes.get("switched_after"), int)]
     planned = [plans for end in ended if isinstance(plans := end.notes.get("planned"), list)]
     energy = _energy_of_run(ranks, machine)
-    network = _network(run)
     return Summary(
         run=str(run),
         workload=settings["workload"],
@@ -201,10 +199,11 @@ def summary_of(
                 bytes_sent=state.bytes_sent,
                 messages_sent=state.finished.messages_sent if state.finished else 0,
                 phases=state.seconds,
-                host=_host(state, settings),
+                # Where events don't say it, all ranks of a lab have hosts of their own.
+                host=state.host or (f"h{state.rank + 1}" if in_lab(settings) else None),
                 cpu_seconds=sum(sample.cpu_seconds for sample in state.samplings),
                 memory_bytes=max((sample.memory_bytes for sample in state.samplings), default=0),
-                joules=_energy_of_rank(state),
+                joules=_joules(state.samplings) if state.samplings else None,
                 interface=state.finished.interface if state.finished else None,
             )
             for state in ranks
@@ -233,31 +232,18 @@ def _epochs(follower: Follower, samples: int) -> float:
     return samples / in_an_epoch
 
 
-def _network(run: Path) -> dict[str, Any]:
+def read_network(run: Path) -> dict[str, Any]:
     """What was asked of the lab's network and what was measured there; empty without a lab."""
     path = run / "network.json"
     if not path.is_file():
         return {}
-    measured: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return measured
-
-
-def _host(state: RankProgress, settings: Mapping[str, Any]) -> str | None:
-    """The name of a rank's host in a lab; where events don't say it, all ranks have hosts of their own."""
-    return state.host or (f"h{state.rank + 1}" if in_lab(settings) else None)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _training_seconds(state: RankProgress) -> float:
-    """As the rank counted them, or (if it never said that it finished) from its first event to its last."""
-    return state.finished.seconds if state.finished else state.last_time - state.first_time
+    try:
+        network = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        network = None
+    if not isinstance(network, dict):
+        raise UsageError(f"{path} is damaged; move it away, and the run is read as one without a lab")
+    return network
 
 
 def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
@@ -270,31 +256,25 @@ def _histogram(name: str, ended: list[Finished]) -> dict[str, int] | None:
     return {str(value): counts[value] for value in sorted(counts)} or None
 
 
-def _energy_of_rank(state: RankProgress) -> float | None:
-    """Joules of a rank's process as a host of its own, estimated; None without samples."""
-    if not state.samplings:
-        return None
-    return sum(_joules(PowerSample.from_event(event)) for event in state.samplings)
-
-
 def _energy_of_run(ranks: Sequence[RankProgress], machine: Sequence[Powered]) -> Energy | None:
     """Of the machine's counters, where there are some; otherwise the estimates of all processes together.
 
     The time that counts is when at least one rank trains or serves: that of the ranks' own samples, which leave out
     evaluations.
     """
-    sampled = [PowerSample.from_event(event) for state in ranks for event in state.samplings]
+    sampled = [event for state in ranks for event in state.samplings]
     if not sampled:
         return None
     if machine:
         devices = {device for event in machine for device in event.watts}
         gpus = {device for device in devices if device.startswith("gpu-")}
         source = "+".join(name for name, some in (("rapl", devices - gpus), ("nvml", gpus)) if some)
-        windows = together(sample.window for sample in sampled)
+        windows = together(PowerSample.from_event(event).window for event in sampled)
         joules = joules_of([PowerSample.from_event(event) for event in machine], windows)
         return Energy(joules, estimated=False, source=source)
-    return Energy(sum(map(_joules, sampled)), estimated=True, source=FROM_CPU_TIME)
+    return Energy(_joules(sampled), estimated=True, source=FROM_CPU_TIME)
 
 
-def _joules(sample: PowerSample) -> float:
-    return sample.watts * sample.seconds
+def _joules(sampled: Sequence[Sampled]) -> float:
+    """Of processes as hosts of their own, estimated."""
+    return sum(event.watts * event.seconds for event in sampled)

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from rich.table import Table
 
+from minga.report.follow import RankProgress
 from minga.report.numbers import duration, shown_metric, size
-from minga.report.summary import Summary
+from minga.report.summary import RankSummary, Summary
 
-__all__ = ["RankRow", "comparison_table", "rank_cells", "rank_table"]
+__all__ = ["comparison_table", "metric_cell", "metric_heading", "rank_cells", "rank_table", "side_by_side"]
 
 # A simulated run may have a thousand ranks; its events and --json have all of them.
 _MOST_ROWS = 40
 
 
-class RankRow(Protocol):
-    """What the table shows of a rank."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def host(self) -> str | None: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def work_seconds(self) -> float: ...
-    @property
-    def wait_seconds(self) -> float: ...
-    @property
-    def bytes_sent(self) -> int: ...
-
-
-def rank_cells(ranks: Iterable[RankRow]) -> list[list[str]]:
+def rank_cells(ranks: Iterable[RankProgress | RankSummary]) -> list[list[str]]:
     """The headings, and a row for each rank, while a run goes on and when it is done."""
-    ranks = list(ranks)
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
     hosts = any(rank.host for rank in ranks)
     rows = [["rank", *(["host"] if hosts else []), "role", "steps", "loss", "own work", "waiting", "sent"]]
     for rank in ranks[:_MOST_ROWS]:
@@ -55,7 +32,7 @@ def rank_cells(ranks: Iterable[RankRow]) -> list[list[str]]:
     return rows
 
 
-def rank_table(ranks: Iterable[RankRow]) -> Table:
+def rank_table(ranks: Iterable[RankProgress | RankSummary]) -> Table:
     """Who works, who waits."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     headings, *rows = rank_cells(ranks)
@@ -69,14 +46,9 @@ def rank_table(ranks: Iterable[RankRow]) -> Table:
 def comparison_table(summaries: Sequence[Summary]) -> Table:
     """A row for each run; the speed is relative to the first run on one node."""
     baseline = next((summary for summary in summaries if summary.nodes == 1), None)
-    # No frame and short cells: everything fits into 80 columns.
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    metric = metric_heading(summary.metric for summary in summaries)
+    table = side_by_side("strategy", "nodes", metric, "time", "samples/s", "speed", "waiting", "sent")
     table.caption = "One run each: differences of a few percent are noise. Speed is samples/s relative to one node."
-    table.add_column("strategy", overflow="fold")
-    metrics = list(dict.fromkeys(summary.metric for summary in summaries if summary.metric is not None))
-    quality = metrics[0] if len(metrics) == 1 else "metric"
-    for name in ("nodes", quality, "time", "samples/s", "speed", "waiting", "sent"):
-        table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         workers = [rank for rank in summary.ranks if rank.samples]
         waiting = sum(rank.wait_seconds for rank in workers) / len(workers) / summary.seconds
@@ -84,7 +56,7 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
         table.add_row(
             summary.strategy,
             str(summary.nodes),
-            _quality(summary, several=len(metrics) > 1),
+            metric_cell(metric, summary.metric, summary.quality),
             duration(summary.seconds),
             f"{summary.samples_per_second:,.0f}",
             speed,
@@ -94,7 +66,22 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
     return table
 
 
-def _quality(summary: Summary, *, several: bool) -> str:
-    """The metric that stands for all, with its name where not all runs have the same."""
-    value = shown_metric(summary.metric, summary.quality)
-    return f"{summary.metric} {value}" if several and summary.metric is not None else value
+def side_by_side(first: str, *others: str) -> Table:
+    """For rows of results. No frame and short cells: it fits into 80 columns unless labels are long."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def metric_heading(metrics: Iterable[str | None]) -> str:
+    """The name of the metric that stands for all, if all rows have the same."""
+    names = {metric for metric in metrics if metric is not None}
+    return names.pop() if len(names) == 1 else "metric"
+
+
+def metric_cell(heading: str, metric: str | None, value: float | None) -> str:
+    """A row's value, with the metric's name where the heading is not it."""
+    shown = shown_metric(metric, value)
+    return shown if heading == metric or value is None else f"{metric} {shown}"

@@ -5,14 +5,14 @@ write_report([Path("runs/20260101-120000-digits-ring-4")], Path("report"))      
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from pydantic_core import from_json, to_json
 
 from minga.errors import UsageError
 from minga.report.dataset.groups import Dataset, RunGroup
-from minga.report.dataset.statistics import Spread
 from minga.report.dataset.stragglers import find_straggler
 from minga.report.dataset.targets import Target, reached
 from minga.report.document import Report, make_report
@@ -24,9 +24,7 @@ __all__ = ["save_report", "to_dict", "write_report"]
 
 def write_report(sources: Sequence[Path], out: Path, *, target: float | None = None) -> Path:
     """Report on run directories, or on one study directory, into the directory `out`; the HTML file's path."""
-    command = ["minga", "report", *(str(source) for source in sources), "--out", str(out)]
-    command += ["--target", f"{target:g}"] if target is not None else []
-    return save_report(make_report(sources, target=target, command=command), out)
+    return save_report(make_report(sources, target=target, out=out), out)
 
 
 def save_report(report: Report, out: Path) -> Path:
@@ -54,21 +52,23 @@ def save_report(report: Report, out: Path) -> Path:
 
 def to_dict(report: Report, page: Path) -> dict[str, Any]:
     """The report for machines: where it is, what it says, and the numbers of each group."""
-    return {
+    plain: dict[str, Any] = {
         "html": str(page),
         "markdown": str(page.with_suffix(".md")),
         "tables": [str(page.parent / "tables" / f"{table.name}.csv") for table in report.tables if table.rows],
         "figures": [str(page.parent / "figures" / f"{drawing.name}.svg") for drawing in report.drawings],
         "summary": report.sentences,
         "notes": report.notes,
-        "target": vars(report.target) if report.target else None,
+        "target": report.target,
         "failures": [{"run": name, "reason": reason} for name, reason in report.dataset.found.failures],
         "groups": [_group(report.dataset, group, report.target) for group in report.dataset.groups],
     }
+    # What is infinite, as the time to a target that was never reached, becomes None.
+    return cast(dict[str, Any], from_json(to_json(plain, inf_nan_mode="null")))
 
 
 def _group(dataset: Dataset, group: RunGroup, target: Target | None) -> dict[str, Any]:
-    speedup, straggler, energy = dataset.speedup(group), find_straggler(group), group.energy
+    speedup, energy = dataset.speedup(group), group.energy
     relative = dataset.relative_energy(group) or (None, None)
     return {
         "label": group.label,
@@ -77,17 +77,17 @@ def _group(dataset: Dataset, group: RunGroup, target: Target | None) -> dict[str
         "strategy": group.strategy,
         "bandwidth": group.bandwidth,
         "runs": [str(run.directory) for run in group.runs],
-        "seconds": _spread(group.seconds),
-        "samples_per_second": _spread(group.samples_per_second),
-        "speedup": _spread(speedup),
-        "efficiency": _spread(speedup.divided_by(group.nodes)) if speedup else None,
-        "metrics": {name: _spread(group.metric(name)) for name in dataset.metrics()},
-        "seconds_to_target": _spread(reached(group, target)[0]) if target else None,
+        "seconds": group.seconds,
+        "samples_per_second": group.samples_per_second,
+        "speedup": speedup,
+        "efficiency": speedup.divided_by(group.nodes) if speedup else None,
+        "metrics": {name: group.metric(name) for name in dataset.metrics()},
+        "seconds_to_target": reached(group, target)[0] if target else None,
         "waiting_share": group.share("wait"),
-        "straggler": vars(straggler) if straggler else None,
+        "straggler": find_straggler(group),
         "energy": {
-            "joules": _spread(energy.joules),
-            "energy_delay_product": _spread(energy.joule_seconds),
+            "joules": energy.joules,
+            "energy_delay_product": energy.joule_seconds,
             "relative_joules": relative[0],
             "relative_energy_delay_product": relative[1],
             "estimated": energy.estimated,
@@ -96,10 +96,3 @@ def _group(dataset: Dataset, group: RunGroup, target: Target | None) -> dict[str
         if energy
         else None,
     }
-
-
-def _spread(spread: Spread | None) -> dict[str, Any] | None:
-    """None for what is infinite: a target that was never reached."""
-    if spread is None:
-        return None
-    return {name: value if math.isfinite(value) else None for name, value in vars(spread).items()}

@@ -19,19 +19,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 
-from minga.base.config import Config, FieldError
+from minga.base.config import Config, FieldError, limits
+from minga.base.spec import Named, describe
+from minga.base.toml_files import load_config
 from minga.base.units import Seconds
 from minga.comm import TRANSPORTS
 from minga.errors import ConfigError, unknown
 from minga.runs.network import Network
-from minga.base.spec import Named, describe
 from minga.strategies import Adaptive, AllReduce, Single, Strategy
 from minga.strategies.capabilities import check_nodes
-from minga.base.toml_files import load_config
 
 __all__ = ["Checkpoints", "Cluster", "Experiment", "Measuring", "Training", "load", "with_codec", "with_overrides"]
 
@@ -42,13 +42,13 @@ class Cluster(Config):
 
     kind = "cluster"
 
-    nodes: int = 1
+    nodes: Annotated[int, limits(1)] = 1
     """How many workers train; servers come on top."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where models live. With cuda, rank i uses GPU i modulo their number."""
 
-    threads: int = 1
+    threads: Annotated[int, limits(1)] = 1
     """Threads of each process for computing; one core's worth by default."""
 
     speeds: tuple[float, ...] = ()
@@ -73,29 +73,19 @@ class Cluster(Config):
     min_nodes: int = 1
     """With fewer workers, those who are left wait for others."""
 
-    heartbeat_timeout_seconds: Seconds = 5.0
+    heartbeat_timeout_seconds: Annotated[Seconds, limits(0.5, 3600)] = 5.0
     """A node that is silent for so long is out; the others go on."""
 
-    port: int = 0
+    port: Annotated[int, limits(0, 65535)] = 0
     """Where the ranks meet (0: a free port), on loopback; in a lab they meet at its switch instead."""
 
     def check(self) -> None:
-        if self.nodes < 1:
-            raise FieldError(("nodes",), f"should be at least 1, not {self.nodes}")
-        if self.threads < 1:
-            raise FieldError(("threads",), f"should be at least 1, not {self.threads}")
         if self.transport is not None and self.transport not in TRANSPORTS:
             raise FieldError(("transport",), str(unknown("transport", self.transport, TRANSPORTS)))
         if not self.timeout_seconds > 0:
             raise FieldError(("timeout_seconds",), f"should be more than 0, not {self.timeout_seconds:g}")
         if not 1 <= self.min_nodes <= self.nodes:
             raise FieldError(("min_nodes",), f"should be 1 to {self.nodes}, the nodes there are, not {self.min_nodes}")
-        if not 0.5 <= self.heartbeat_timeout_seconds <= 3600:
-            raise FieldError(
-                ("heartbeat_timeout_seconds",), f"should be 0.5 to 3600, not {self.heartbeat_timeout_seconds:g}"
-            )
-        if not 0 <= self.port <= 65535:
-            raise FieldError(("port",), f"should be 0 to 65535, not {self.port}")
         if self.speeds and len(self.speeds) != self.nodes:
             raise FieldError(
                 ("speeds",), f"should have one value for each of the {self.nodes} nodes, not {len(self.speeds)}"
@@ -112,19 +102,19 @@ class Training(Config):
 
     kind = "training"
 
-    epochs: int | None = None
+    epochs: Annotated[int, limits(1)] | None = None
     """Passes over the data (default: the workload's own number)."""
 
-    steps: int | None = None
+    steps: Annotated[int, limits(1)] | None = None
     """Steps of every worker, instead of epochs."""
 
-    batch: int | None = None
+    batch: Annotated[int, limits(1)] | None = None
     """Samples of each node in a step (default: the workload's own number)."""
 
-    total_batch: int | None = None
+    total_batch: Annotated[int, limits(1)] | None = None
     """Samples of all nodes together in a step, instead of `batch`: more nodes then do the same steps, divided."""
 
-    seed: int = 0
+    seed: Annotated[int, limits(0)] = 0
     """Decides initial parameters, the order of the data, dropout."""
 
     start_from: str | None = None
@@ -134,11 +124,11 @@ class Training(Config):
     drop_last: bool = False
     """Leave out what is left of an epoch when it is less than a full batch of all nodes."""
 
-    read_ahead: int | None = None
+    read_ahead: Annotated[int, limits(0)] | None = None
     """Batches that threads read before they are needed; default: 4 of prepared sets, none of others, whose samples may
     not be made for threads."""
 
-    readers: int = 0
+    readers: Annotated[int, limits(0)] = 0
     """Processes beside each rank that read its samples, for data sets that decode or compute; 0: none. Random numbers
     that samples are made with then depend on the place in the epoch alone."""
 
@@ -152,10 +142,10 @@ class Training(Config):
     learning_rate_rule: Literal["constant", "linear", "sqrt"] = "constant"
     """How the learning rate grows with the batch of all nodes, relative to what one node alone would take in a step."""
 
-    evaluate_every: float = 1.0
+    evaluate_every: Annotated[float, limits(0)] = 1.0
     """Epochs between evaluations, 0.25 for four in an epoch (0: only at the end)."""
 
-    non_finite_steps_in_a_row: int = 10
+    non_finite_steps_in_a_row: Annotated[int, limits(1)] = 10
     """So many steps in a row with NaN or infinity in losses or gradients end the run; single ones are left out."""
 
     def check(self) -> None:
@@ -166,21 +156,6 @@ class Training(Config):
                 ("total_batch",),
                 f"give batch ({self.batch}, of each node) or total_batch ({self.total_batch}), not both",
             )
-        for name, least in {
-            "epochs": 1,
-            "steps": 1,
-            "batch": 1,
-            "total_batch": 1,
-            "seed": 0,
-            "read_ahead": 0,
-            "readers": 0,
-            "non_finite_steps_in_a_row": 1,
-        }.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise FieldError((name,), f"should be at least {least}, not {value}")
-        if not 0 <= self.evaluate_every < math.inf:
-            raise FieldError(("evaluate_every",), f"should be at least 0, not {self.evaluate_every:g}")
         if self.seed >= 1 << 31:
             raise FieldError(("seed",), f"should be below {1 << 31}, not {self.seed}")
         if self.learning_rate is not None and not self.learning_rate > 0:
@@ -201,19 +176,16 @@ class Measuring(Config):
 
     kind = "measuring"
 
-    interval_seconds: Seconds = 0.5
+    interval_seconds: Annotated[Seconds, limits(0, 1_000_000)] = 0.5
     """Time between two samples (0: none are taken)."""
 
-    idle_watts: float = 5.0
+    idle_watts: Annotated[float, limits(0, 1_000_000)] = 5.0
     """Of a host that does nothing; only for estimates, where no energy counter can be read."""
 
-    core_watts: float = 10.0
+    core_watts: Annotated[float, limits(0, 1_000_000)] = 10.0
     """What a busy core adds to that; only for estimates, where no energy counter can be read."""
 
     def check(self) -> None:
-        for name in ("interval_seconds", "idle_watts", "core_watts"):
-            if not 0 <= getattr(self, name) < 1e6:
-                raise FieldError((name,), f"should be at least 0, not {getattr(self, name):g}")
         if 0 < self.interval_seconds < 0.05:
             raise FieldError(("interval_seconds",), f"should be 0 or at least 0.05, not {self.interval_seconds:g}")
 
@@ -227,22 +199,17 @@ class Checkpoints(Config):
     enabled: bool = True
     """Whether any are made."""
 
-    every_seconds: Seconds = 60.0
+    every_seconds: Annotated[Seconds, limits(0)] = 60.0
     """Time between two checkpoints (0: not by time)."""
 
-    every_steps: int = 0
+    every_steps: Annotated[int, limits(0)] = 0
     """Steps between two checkpoints (0: not by steps)."""
 
-    keep: int = 2
+    keep: Annotated[int, limits(1)] = 2
     """How many of the last ones stay."""
 
     keep_best: bool = True
     """Also keep the one with the best metric at an evaluation, of strategies in lock step."""
-
-    def check(self) -> None:
-        for name, least in {"every_seconds": 0, "every_steps": 0, "keep": 1}.items():
-            if not least <= getattr(self, name) < float("inf"):
-                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name):g}")
 
 
 @dataclass(frozen=True, kw_only=True)

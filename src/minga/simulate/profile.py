@@ -25,7 +25,7 @@ from minga.codecs.base import Codec
 from minga.codecs.stream import Stream
 from minga.errors import ConfigError
 from minga.model.clipping import clipping_of
-from minga.model.layout import Layout, Place
+from minga.model.layout import Layout
 from minga.model.replica import Replica
 
 __all__ = [
@@ -196,12 +196,7 @@ class Profile(Config):
 
     @property
     def layout(self) -> Layout:
-        places, at = [], 0
-        for layer in self.layers:
-            size = math.prod(layer.shape)
-            places.append(Place(layer.name, torch.Size(layer.shape), at, at + size))
-            at += size
-        return Layout(tuple(places))
+        return Layout.of((layer.name, torch.empty(layer.shape, device="meta")) for layer in self.layers)
 
     def compute_of(self, batch: float) -> Compute:
         """Between two measured batches in proportion; beyond them, on the line through the two nearest."""

@@ -20,12 +20,12 @@ from minga.comm.transport import Transport
 from minga.data.order import Order, Share
 from minga.data.stream import StreamedOrder
 from minga.measure.spans import NO_SPANS, Spans
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings
 from minga.model.layout import Bucket, Layout
 from minga.model.progress import Progress
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import Piece, SlicedOptimizer
-from minga.model.sync_batch_norm.normalise import AddUp, messages_of
+from minga.model.sync_batch_norm import AddUp, messages_of
 from minga.simulate.profile import Profile
 from minga.simulate.workplace import Workplace
 from minga.training.train_state import TrainState
@@ -82,6 +82,8 @@ class SizedReplica(SimulatedReplica):
     def __init__(self, profile: Profile, layout: Layout, *, spans: Spans = NO_SPANS) -> None:
         self._profile = profile
         self.layout = layout
+        self._tensors = []
+        self._gradient_views = []
         self.model = torch.nn.Module()
         self.channels_of_batch_norms = profile.batch_norms
         self.optimizer = _optimizer_like(profile)
@@ -89,11 +91,7 @@ class SizedReplica(SimulatedReplica):
         self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
         self.gradients = torch.empty_like(self.parameters)
         self._begin(spans)
-        self.progress = _SizedProgress(self.parameters, self.gradients, self.info.gradients_averaged)
-
-    @property
-    def optimizer_is_adaptive(self) -> bool:
-        return self._profile.optimizer.adaptive
+        self.progress = _SizedProgress(self.parameters, self.gradients)
 
     def has_finite_gradients(self) -> bool:
         return True
@@ -111,14 +109,9 @@ class SizedReplica(SimulatedReplica):
         if add_up is not None:
             for length, dtype in messages_of(self.channels_of_batch_norms, self._profile.torch_dtype):
                 add_up(torch.empty(length, dtype=dtype, device="meta"))
-        self.info.begin()
-        self._next_bucket = 0
-        for bucket in self.buckets:
-            bucket.filled.clear()
-            bucket.pending = None
-            if compute_loss is not None:
-                bucket.filled.update(place.name for place in bucket.places)
-        self._announce()
+        self._prepare_gradients()
+        if compute_loss is not None:
+            self.flush_buckets()
 
     def _look_at(self, places: Sequence[Any], gradients: Tensor) -> None:
         """There is nothing to see."""

@@ -18,11 +18,11 @@ import torch
 from minga.base.spec import describe
 from minga.codecs.base import carried_out_by
 from minga.comm.simulated import Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
-from minga.comm.traced import TracedTransport
 from minga.errors import MingaError, UnsupportedError
 from minga.measure.energy import estimated_watts
 from minga.measure.events import Sampled
 from minga.measure.recorder import Recorder
+from minga.model.replica import Replica
 from minga.model.torch_threads import torch_threads
 from minga.report.live import View, seldom
 from minga.report.summary import Summary, summarise
@@ -34,7 +34,8 @@ from minga.simulate.replicas import SimulatedReplica, SimulatedTrainState, Sized
 from minga.simulate.wiring import wires_of
 from minga.simulate.workplace import PricedCodecs, Workplace
 from minga.training.loop import train
-from minga.training.train_state import TrainState, batch_of, build_train_state
+from minga.training.run_log import traced
+from minga.training.train_state import TrainState, build_train_state
 
 __all__ = ["Mode", "Simulation", "simulate"]
 
@@ -142,9 +143,7 @@ class Simulation:
                 world, self._profile, recorder.spans, seed=experiment.training.seed * 7919 + rank, varied=self._varied
             )
             train_state = self.train_states[rank] = self._build(workload, rank, recorder, place)
-            comm = TracedTransport(
-                SimulatedTransport(world, rank), recorder.traffic, waiting=lambda: recorder.spans.span("wait")
-            )
+            comm = traced(SimulatedTransport(world, rank), recorder)
             host = world.ranks[rank].host
             done = Priced(0.0, 0, 0, [], [], [], [])
 
@@ -186,16 +185,19 @@ class Simulation:
                 recorder.close()
 
     def _build(self, workload: Workload, rank: int, recorder: Recorder, place: Workplace) -> TrainState:
+        replica: Replica
         if self._mode == "mathematics":
-            train_state = build_train_state(
-                self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica
-            )
+            built = build_train_state(self._experiment, workload, rank, recorder.spans, make_replica=SimulatedReplica)
+            replica, train_state = built.replica, SimulatedTrainState(**vars(built), workplace=place)
         else:
-            train_state = self._sized_train_state(workload, rank, recorder)
-        replica = train_state.replica
+            settings = self._experiment.training
+            replica = SizedReplica(self._profile, self._layout, spans=recorder.spans)
+            replica.rank = rank
+            order = SizedOrder(self._profile.samples, settings.seed, drop_last=settings.drop_last)
+            train_state = SimulatedTrainState.of(self._experiment, workload, replica, order, workplace=place)
         assert isinstance(replica, SimulatedReplica)
         replica.workplace = place
-        return SimulatedTrainState(**vars(train_state), workplace=place)
+        return train_state
 
     def _sized_workload(self) -> Workload:
         profile = self._profile
@@ -206,21 +208,6 @@ class Simulation:
             train=samples,  # type: ignore[arg-type]
             batch=profile.batch,
             epochs=profile.epochs,
-        )
-
-    def _sized_train_state(self, workload: Workload, rank: int, recorder: Recorder) -> TrainState:
-        settings = self._experiment.training
-        replica = SizedReplica(self._profile, self._layout, spans=recorder.spans)
-        replica.rank = rank
-        return TrainState(
-            workload=workload,
-            replica=replica,
-            order=SizedOrder(self._profile.samples, settings.seed, drop_last=settings.drop_last),
-            device=torch.device("meta"),
-            batch=batch_of(self._experiment, self._profile.batch),
-            total_batch=settings.total_batch,
-            epochs=None if settings.steps is not None else settings.epochs or self._profile.epochs,
-            steps=settings.steps,
         )
 
     def _report_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:

@@ -137,7 +137,9 @@ class Adaptive(Strategy, Checkpointed):
         if comm.size == 1:
             return
         controller: AdaptiveState = replica.state[_KEY]
-        controller.stepped(comm.now())
+        now = comm.now()
+        controller.steps.append(now - controller.last_step)
+        controller.last_step = now
         if controller.pending is not None and controller.pending.done:
             self._complete(replica, comm, controller)
         if controller.pending is None and replica.step >= controller.due:
@@ -147,22 +149,15 @@ class Adaptive(Strategy, Checkpointed):
         level, began = controller.level, comm.now()
         communicate = controller.delta.prepare(replica, comm, ring, level.codec, level.stream)
         controller.work_seconds = comm.now() - began
-        controller.begun(replica.step)
-        facts = (
-            float(finished),
-            controller.step_seconds,
-            controller.seconds_per_byte,
-            controller.hop_seconds,
-            controller.slowdown,
-        )
+        controller.began, controller.due = replica.step, max(controller.due + controller.period, replica.step + 1)
         steps = [replica.step if rank == comm.rank else 0 for rank in range(comm.size)]
-        message = torch.tensor([*steps, *facts, *controller.residuals()], dtype=torch.float64)
+        conditions = [controller.step_seconds, controller.seconds_per_byte, controller.hop_seconds]
+        facts = [float(finished), *conditions, controller.slowdown, *controller.residuals()]
+        message = torch.tensor([*steps, *facts], dtype=torch.float64)
 
         def exchange(beside: Transport) -> None:
             began = beside.now()
-            direct(
-                beside, message
-            )  # first, so that the time of the rest is the link's, not that of a rank that is late
+            direct(beside, message)  # first: the time of the rest is the link's then, not that of a rank that is late
             met = beside.now()
             communicate(beside)
             controller.seconds = (met - began, beside.now() - met)
@@ -182,7 +177,7 @@ class Adaptive(Strategy, Checkpointed):
         controller.worked(decoding, slowdown)
         for level, residual in zip(controller.levels, residuals, strict=True):
             level.residual = residual
-        controller.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop), self.budget)
+        controller.learn(Conditions(max(step, _LEAST_SECONDS), byte, hop, controller.overhead, self.budget))
 
     def pause(self, replica: Replica, comm: Transport) -> None:
         """Who has begun an exchange that others have not must be met by them; all wait for the last one's end."""
@@ -262,14 +257,6 @@ class AdaptiveState:
         """Of the median step: a pause for an evaluation does not count."""
         return statistics.median(self.steps) if self.steps else 0.0
 
-    def stepped(self, now: float) -> None:
-        self.steps.append(now - self.last_step)
-        self.last_step = now
-
-    def begun(self, step: int) -> None:
-        self.began = step
-        self.due = max(self.due + self.period, step + 1)
-
     def worked(self, seconds: float, slowdown: float) -> None:
         """Decoding has taken `seconds`. `slowdown`: of the exchange before this one, the mean over all ranks.
 
@@ -294,7 +281,7 @@ class AdaptiveState:
             for index, level in enumerate(self.levels)
         ]
 
-    def learn(self, conditions: Conditions, budget: float) -> None:
+    def learn(self, conditions: Conditions) -> None:
         """From the last exchange, for the next one; what ranks must do alike follows from what all have received."""
         meeting, seconds = self.seconds
         self.used[describe(self.level.codec)] += 1
@@ -304,6 +291,6 @@ class AdaptiveState:
         wire = max(seconds - self.level.hops * self.hop_seconds, 0.1 * seconds)
         self.seconds_per_byte += (1 - _INERTIA) * (wire / self.level.bytes - self.seconds_per_byte)
         current = self.levels.index(self.level)
-        self.level = self.levels[choose(self.levels, conditions, budget, self.overhead, current)]
-        self.worth_measuring = worth_measuring(self.levels, conditions, budget, self.overhead)
-        self.period = self.level.period(conditions, self.overhead)
+        self.level = self.levels[choose(self.levels, conditions, current)]
+        self.worth_measuring = worth_measuring(self.levels, conditions)
+        self.period = self.level.period(conditions)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from minga.base.config import FieldError
 from minga.base.lazy import Tensor
-from minga.codecs.plain import Plain
-from minga.codecs.stream import Stream
+from minga.codecs import Plain, Stream
 from minga.comm import COLLECTIVES, Transport, average_in_place
 from minga.comm.collectives import Collective, CollectiveName, two_level
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy, Traits
+from minga.strategies.base import Strategy, Traits, check_least
 
 __all__ = ["AllReduce"]
 
@@ -51,12 +50,9 @@ class AllReduce(Strategy):
         )
 
     def check(self) -> None:
-        if self.bucket_bytes < 1:
-            raise FieldError(("bucket_bytes",), f"should be at least 1, not {self.bucket_bytes}")
+        check_least(self, bucket_bytes=1, group_size=0)
         if self.group_size and self.collective != "two_level":
             raise FieldError(("group_size",), f"is for collective=two_level, not for {self.collective}")
-        if self.group_size < 0:
-            raise FieldError(("group_size",), f"should be 0 or more, not {self.group_size}")
 
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)

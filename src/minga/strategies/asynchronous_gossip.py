@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from minga.base.lazy import Tensor, torch
-from minga.codecs.base import Codec
-from minga.codecs.stream import Stream
+from minga.codecs import Codec, Stream
 from minga.comm import Pending, Transport
 from minga.model.replica import Replica
+from minga.strategies.capabilities import Checkpointed
+from minga.strategies.gossip_graphs import Graph, partners
 
 __all__ = ["AsynchronousGossip"]
 
@@ -22,7 +23,7 @@ _MEET, _FINISH = 0.0, 1.0
 _PATIENCE = 30.0
 
 
-class AsynchronousGossip:
+class AsynchronousGossip(Checkpointed):
     """One rank's side of AD-PSGD (Lian et al., arXiv:1710.06952).
 
     Even ranks ask: they send their parameters to an odd neighbour, get its own back, and both move half the way, each
@@ -35,33 +36,22 @@ class AsynchronousGossip:
 
     remembers: ClassVar[tuple[str, ...]] = ("_chance", "_meetings")
 
-    def __init__(
-        self,
-        replica: Replica,
-        comm: Transport,
-        *,
-        partners: Sequence[int],
-        period: int,
-        codec: Codec,
-        stream: Stream,
-        seed: int,
-    ) -> None:
-        self._partners = list(partners)
+    def __init__(self, replica: Replica, comm: Transport, graph: Graph, period: int, codec: Codec, seed: int) -> None:
+        self._partners = partners(graph, rank=comm.rank, size=comm.size)
         self._period = period
         self._codec = codec
-        self._stream = stream
+        self._stream = replica.stream("gossip")
         self._asks = comm.rank % 2 == 0
         self._chance = torch.Generator().manual_seed(seed + comm.rank)
         self._arrived: deque[_Change] = deque()
         """What a meeting of an asking rank has brought."""
-        self._failed: deque[Exception] = deque()
         self._job: Pending | None = None
         self._answers: _Answers | None = None
         self._meetings = 0
         if not self._asks and self._partners:
             steps = torch.tensor(replica.progress.merged_steps, dtype=torch.float64)
-            answers = self._answers = _Answers(self._partners, codec, stream, replica.parameters.clone(), steps)
-            self._job = comm.start(self._watched(answers.run))
+            answers = self._answers = _Answers(self._partners, codec, self._stream, replica.parameters.clone(), steps)
+            self._job = comm.start(answers.run)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         if replica.info.batch_fraction:
@@ -69,9 +59,9 @@ class AsynchronousGossip:
             replica.gradients.mul_(min(1.0, replica.info.batch_fraction))
             replica.update()
         replica.progress.merge_ranks([comm.rank])
-        if self._failed and self._job is not None:
-            self._job.wait()  # raises what went wrong in the background
         self._take_in(replica)
+        if self._job is not None and self._job.done and not self._arrived:
+            self._job.wait()  # raises what went wrong in the background
         if self._asks and self._partners and self._job is None and replica.step % self._period == 0:
             self._meet(replica, comm)
 
@@ -88,8 +78,12 @@ class AsynchronousGossip:
         replica.notes["meetings"] = self._answers.meetings if self._answers is not None else self._meetings
         _wait_for_all(comm)
 
-    def publish(self, replica: Replica, comm: Transport) -> None:
-        """After a checkpoint was put back: nobody is answered with other parameters than those."""
+    def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
+        if leaving:
+            self.settle(replica, comm)  # nobody is left alone in the middle of a meeting
+
+    def resume(self, replica: Replica, comm: Transport) -> None:
+        """Nobody is answered with other parameters than those of the checkpoint."""
         if self._answers is not None:
             self._answers.take_in(replica)
         _wait_for_all(comm)
@@ -124,24 +118,12 @@ class AsynchronousGossip:
                 pending.wait()
             self._arrived.append(_Change(_half_way(self._codec, self._stream, encoded, answer, mine), steps))
 
-        self._job = comm.start(self._watched(meeting))
+        self._job = comm.start(meeting)
 
     def _say_goodbye(self, background: Transport) -> None:
         header = torch.full((1 + background.size,), _FINISH, dtype=torch.float64)
         for pending in [background.isend(header, partner, _HEADER) for partner in self._partners]:
             pending.wait(_PATIENCE)
-
-    def _watched(self, function: Callable[[Transport], None]) -> Callable[[Transport], None]:
-        """A job whose failure reaches the owner without waiting for its end."""
-
-        def run(background: Transport) -> None:
-            try:
-                function(background)
-            except Exception as error:
-                self._failed.append(error)
-                raise
-
-        return run
 
 
 @dataclass
@@ -171,7 +153,7 @@ class _Answers:
     def __init__(
         self, partners: Sequence[int], codec: Codec, stream: Stream, parameters: Tensor, steps: Tensor
     ) -> None:
-        self._partners = list(partners)
+        self._partners = partners
         self._codec = codec
         self._stream = stream
         self._published = (parameters, steps, 0)

@@ -1,6 +1,6 @@
 """The forms that an exchange can have, from the most faithful to the smallest, and which of them fits a network.
 
-    choose(levels, Conditions(step_seconds=0.025, seconds_per_byte=8e-7, hop_seconds=0.001), budget=2, overhead=0.04)
+    choose(levels, Conditions(step_seconds=0.025, seconds_per_byte=8e-7, hop_seconds=0.001, overhead=0.04, budget=2))
 
 The choice is a function of numbers that all ranks have agreed on, so that all make the same.
 """
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minga.base.lazy import Tensor
-from minga.codecs.base import Codec
-from minga.codecs.stream import Stream
+from minga.codecs import Codec, Stream
 from minga.comm.probing import usual_cost_of_a_byte
 
 __all__ = ["CompressionLevel", "Conditions", "choose", "worth_measuring"]
@@ -84,15 +83,15 @@ class CompressionLevel:
         """Steps that are computed while an exchange is under way: whole ones, since it is looked after between them."""
         return math.ceil(_MARGIN * self.seconds(conditions) / conditions.step_seconds)
 
-    def period(self, conditions: Conditions, overhead: float) -> float:
+    def period(self, conditions: Conditions) -> float:
         """The fewest steps between two exchanges, on average, for which they take no more than their share of time."""
-        return max(1.0, self.cost(conditions) / overhead)
+        return max(1.0, self.cost(conditions) / conditions.overhead)
 
-    def share(self, conditions: Conditions, overhead: float) -> float:
+    def share(self, conditions: Conditions) -> float:
         """Of computing time, what exchanges take."""
-        return self.cost(conditions) / max(self.period(conditions, overhead), self.late(conditions))
+        return self.cost(conditions) / max(self.period(conditions), self.late(conditions))
 
-    def staleness(self, conditions: Conditions, overhead: float, residual: float | None = None) -> float:
+    def staleness(self, conditions: Conditions, residual: float | None = None) -> float:
         """How many of its last steps a replica computes with while the others don't know of them, on average.
 
         Those since the last exchange began, and those of the exchange under way, before whose end the next one can't
@@ -100,14 +99,14 @@ class CompressionLevel:
         it (benchmarks/staleness.py).
         """
         late = self.late(conditions)
-        period = max(self.period(conditions, overhead), late)
+        period = max(self.period(conditions), late)
         missed = self.weight * (self.residual if residual is None else residual)
         return math.hypot(late + (period - 1) / 2, period * missed)
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What an exchange meets with."""
+    """What an exchange meets with, and what it may take."""
 
     step_seconds: float
     """A training step of one rank."""
@@ -115,46 +114,44 @@ class Conditions:
     """Of the link, seen by one rank."""
     hop_seconds: float
     """For a message without content."""
+    overhead: float
+    """The part of computing time that exchanges may take from it."""
+    budget: float
+    """Steps in which an exchange should end."""
 
 
-def choose(
-    levels: Sequence[CompressionLevel],
-    conditions: Conditions,
-    budget: float,
-    overhead: float,
-    current: int | None = None,
-) -> int:
-    """Of the levels whose exchanges end within `budget` steps and bring about the freshest news, the one that costs
+def choose(levels: Sequence[CompressionLevel], conditions: Conditions, current: int | None = None) -> int:
+    """Of the levels whose exchanges end within the budget and bring about the freshest news, the one that costs
     least for it; if none ends in time, the quickest."""
-    fitting = _fitting(levels, conditions, budget)
+    fitting = _fitting(levels, conditions)
     if not fitting:
         return min(range(len(levels)), key=lambda index: levels[index].seconds(conditions))
-    stale = {index: levels[index].staleness(conditions, overhead) for index in fitting}
+    stale = {index: levels[index].staleness(conditions) for index in fitting}
     fresh = [index for index in fitting if _CLEARLY * stale[index] <= min(stale.values())]
-    price = {index: stale[index] * levels[index].share(conditions, overhead) for index in fresh}
+    price = {index: stale[index] * levels[index].share(conditions) for index in fresh}
     best = min(fresh, key=lambda index: price[index])
     return current if current in price and _CLEARLY * price[current] <= price[best] else best
 
 
-def worth_measuring(
-    levels: Sequence[CompressionLevel], conditions: Conditions, budget: float, overhead: float
-) -> list[int]:
+def worth_measuring(levels: Sequence[CompressionLevel], conditions: Conditions) -> list[int]:
     """Those that might be the best if they leave little out, or half of what was found before.
 
     Measuring takes as long as an exchange, so no others are.
     """
-    fitting = _fitting(levels, conditions, budget)
+    fitting = _fitting(levels, conditions)
     if len(fitting) < 2:
         return []
-    freshest = min(levels[index].staleness(conditions, overhead) for index in fitting)
+    freshest = min(levels[index].staleness(conditions) for index in fitting)
 
     def hopeful(level: CompressionLevel) -> float:
-        return level.staleness(conditions, overhead, residual=0.0 if level.residual == _UNKNOWN else level.residual / 2)
+        return level.staleness(conditions, residual=0.0 if level.residual == _UNKNOWN else level.residual / 2)
 
     return [
         index for index in fitting if not levels[index].codec.faithful and _CLEARLY * hopeful(levels[index]) < freshest
     ]
 
 
-def _fitting(levels: Sequence[CompressionLevel], conditions: Conditions, budget: float) -> list[int]:
-    return [i for i, level in enumerate(levels) if level.seconds(conditions) <= budget * conditions.step_seconds]
+def _fitting(levels: Sequence[CompressionLevel], conditions: Conditions) -> list[int]:
+    return [
+        i for i, level in enumerate(levels) if level.seconds(conditions) <= conditions.budget * conditions.step_seconds
+    ]

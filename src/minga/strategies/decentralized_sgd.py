@@ -19,12 +19,6 @@ class DecentralizedSGD(GossipInRounds):
     another loses, so the mean over all ranks stays what it is, however roughly a codec encodes x.
     """
 
-    def update(self, replica: Replica) -> None:
-        replica.update()
-
-    def vector(self, replica: Replica) -> Tensor:
-        return replica.parameters
-
     def take_in(self, replica: Replica) -> None:
         replica.parameters.add_(self._change)
 

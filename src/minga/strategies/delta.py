@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from minga.base.lazy import Tensor, torch
-from minga.codecs.base import Codec
-from minga.codecs.integers import Int8
-from minga.codecs.stream import Stream
-from minga.comm import Pending, Transport, average_in_place
+from minga.codecs import Codec, Int8, Stream
+from minga.comm import Pending, Transport, all_reduce_mean, all_reduce_sum, average_in_place
 from minga.comm.collectives import Averaging, Collective
 from minga.model.replica import Replica
 
-__all__ = ["LAST", "Delta", "Outer"]
+__all__ = ["LAST", "Delta", "Outer", "average_optimizers"]
 
 Outer = Callable[[Tensor], Tensor]
 """Turns the replicas' mean delta into the step of the point where they agree."""
@@ -117,12 +115,7 @@ class Delta:
             return
         step = self._step(outer)
         self.anchor.add_(step)
-        self._end(replica.parameters[self.part].add_(step).sub_(self.sent))
-        self._merged(replica, steps)
-
-    def _merged(self, replica: Replica, steps: Sequence[int] | None = None) -> None:
-        if self.ranks > 1:
-            replica.progress.merge(self.began if steps is None else steps, self.part)
+        self._end(replica, replica.parameters[self.part].add_(step).sub_(self.sent), steps)
 
     def arrive(self) -> None:
         """Wait for the exchange under way; what it brings stays in `mean` until `complete`."""
@@ -139,10 +132,12 @@ class Delta:
         self.arrive()
         return self.mean if outer is None else outer(self.mean)
 
-    def _end(self, own: Tensor) -> None:
+    def _end(self, replica: Replica, own: Tensor, steps: Sequence[int] | None = None) -> None:
         if self.stream.residual is not None:
             own.add_(self.stream.residual, alpha=self._kept)
         self.sent = self.mean = None
+        if self.ranks > 1:
+            replica.progress.merge(self.began if steps is None else steps, self.part)
 
     @functools.cached_property
     def _spaces(self) -> tuple[Tensor, Tensor]:
@@ -164,11 +159,27 @@ class Delta:
     ) -> None:
         """Begin and complete at once: all replicas are at the same point, to the last bit, if nothing was left out."""
         self.prepare(replica, comm, collective, codec)(comm)
-        self._end(replica.parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
-        self._merged(replica)
+        self._end(replica, replica.parameters[self.part].copy_(self.anchor.add_(self._step(outer))))
 
     def settle(self, replica: Replica, comm: Transport, collective: Collective, codec: Codec) -> None:
         """The end of local training: all replicas agree, as what a codec had left out until now comes too."""
         self.complete(replica)
         residual_left = codec.leaves_out or self.stream.residual is not None
         self.average(replica, comm, collective, LAST if residual_left else codec)
+
+
+def average_optimizers(replica: Replica, comm: Transport) -> None:
+    """From steps alone to steps together: everybody's optimizer goes on from the mean of what all of them remember.
+
+    Otherwise equal gradients would move replicas apart. If some remember nothing, since they have had no samples yet,
+    all start over.
+    """
+    if comm.size == 1:
+        return
+    tensors = [tensor for piece in replica.optimizer_state() for tensor in piece.tensors()]
+    mean, square = (value / comm.size for value in all_reduce_sum(comm, len(tensors), len(tensors) ** 2))
+    if square != mean**2:
+        replica.forget_optimizer()
+        return
+    for tensor in tensors:
+        all_reduce_mean(comm, tensor)

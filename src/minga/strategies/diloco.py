@@ -11,7 +11,7 @@ from minga.base.lazy import Tensor
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, check_least, refuse_momentum_correction
 from minga.strategies.capabilities import Checkpointed
 from minga.strategies.delta import LAST, Delta
 
@@ -65,9 +65,7 @@ class DiLoCo(Strategy, Checkpointed):
         )
 
     def check(self) -> None:
-        for name, least in {"period": 1, "fragments": 1, "overlap": 0}.items():
-            if getattr(self, name) < least:
-                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        check_least(self, period=1, fragments=1, overlap=0)
         if self.fragments > self.period:
             raise FieldError(("fragments",), f"should be at most the period ({self.period}), not {self.fragments}")
         if self.overlap >= self.period:

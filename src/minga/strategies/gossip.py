@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from minga.base.config import FieldError
 from minga.base.lazy import Tensor
 from minga.base.spec import describe
-from minga.codecs.stream import Stream
 from minga.comm import Transport, all_reduce_mean
 from minga.model.replica import Replica
 from minga.strategies.asynchronous_gossip import AsynchronousGossip
-from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, check_least, refuse_momentum_correction
 from minga.strategies.capabilities import Checkpointed, Periodic
 from minga.strategies.decentralized_sgd import DecentralizedSGD, PubliclyCopied
-from minga.strategies.gossip_graphs import Neighbours, mixing_round, partners, pushing_round
+from minga.strategies.gossip_graphs import mixing_round, pushing_round
 from minga.strategies.gossip_rounds import GossipInRounds
 from minga.strategies.push_sum import PushSum
 
@@ -58,8 +58,7 @@ class Gossip(Strategy, Checkpointed, Periodic):
     codecs that round, 0.1 for those that leave most out)."""
 
     def check(self) -> None:
-        if self.period < 1:
-            raise FieldError(("period",), f"should be at least 1, not {self.period}")
+        check_least(self, period=1)
         if self.algorithm == "asynchronous" and not self.overlap:
             raise FieldError(("overlap",), "false is for dpsgd and push_sum: asynchronous never waits for an exchange")
         self._check_codec()
@@ -105,37 +104,20 @@ class Gossip(Strategy, Checkpointed, Periodic):
         super().start(replica, comm)
         # Who meets whom follows from what all ranks share by now, and differs from run to run as they do.
         seed = replica.shared_seed()
-        replica.state[_KEY] = (
-            self._rounds(replica, comm, seed) if self.traits.lockstep else self._asynchronous(replica, comm, seed)
-        )
-
-    def _asynchronous(self, replica: Replica, comm: Transport, seed: int) -> AsynchronousGossip:
-        return AsynchronousGossip(
-            replica,
-            comm,
-            partners=partners(self.graph, rank=comm.rank, size=comm.size),
-            period=self.period,
-            codec=self.codec,
-            stream=replica.stream("gossip"),
-            seed=seed,
-        )
+        if self.traits.lockstep:
+            replica.state[_KEY] = self._rounds(replica, comm, seed)
+        else:
+            replica.state[_KEY] = AsynchronousGossip(replica, comm, self.graph, self.period, self.codec, seed)
 
     def _rounds(self, replica: Replica, comm: Transport, seed: int) -> GossipInRounds:
         kind = PushSum if self.algorithm == "push_sum" else PubliclyCopied if self._copies else DecentralizedSGD
-
-        def topology(rank: int, size: int, number: int) -> Neighbours:
-            rounds = pushing_round if self.algorithm == "push_sum" else mixing_round
-            return rounds(self.graph, rank=rank, size=size, number=number, seed=seed)
-
-        def streams(name: str) -> Stream:
-            return replica.stream(name)
-
+        topology = partial(pushing_round if kind is PushSum else mixing_round, self.graph, seed)
         made = kind(
             topology=topology,
             period=self.period,
             overlap=self.overlap,
             codec=self.codec,
-            streams=streams,
+            streams=replica.stream,
             start=replica.step,
         )
         if isinstance(made, PubliclyCopied):
@@ -144,34 +126,27 @@ class Gossip(Strategy, Checkpointed, Periodic):
             made.know(replica.parameters, comm.rank, topology(comm.rank, comm.size, 0))
         return made
 
+    def _side(self, replica: Replica) -> AsynchronousGossip | GossipInRounds:
+        side: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
+        return side
+
     def step(self, replica: Replica, comm: Transport) -> None:
-        replica.state[_KEY].step(replica, comm)
+        self._side(replica).step(replica, comm)
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
-        if isinstance(gossip, GossipInRounds):
-            gossip.arrive()
+        self._side(replica).pause(replica, comm)
 
     def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
-        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
-        if leaving and isinstance(gossip, AsynchronousGossip):
-            gossip.settle(replica, comm)  # nobody is left alone in the middle of a meeting
+        self._side(replica).announce_checkpoint(replica, comm, number, leaving=leaving)
 
     def resume(self, replica: Replica, comm: Transport) -> None:
-        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
-        if isinstance(gossip, AsynchronousGossip):
-            gossip.publish(replica, comm)
+        self._side(replica).resume(replica, comm)
 
     def contribution(self, replica: Replica) -> Tensor:
-        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
-        return gossip.vector(replica) if isinstance(gossip, GossipInRounds) else replica.parameters
+        return self._side(replica).contribution(replica)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
-        gossip: AsynchronousGossip | GossipInRounds = replica.state[_KEY]
-        if isinstance(gossip, AsynchronousGossip):
-            gossip.settle(replica, comm)
-        else:
-            gossip.settle(replica)
+        self._side(replica).settle(replica, comm)
         # With pushed weights, it is the mean of the masses that training has reached.
         mean = self.contribution(replica).clone()
         all_reduce_mean(comm, mean)

@@ -1,4 +1,4 @@
-"""Who talks to whom in a round of gossip: `mixing_round("exponential", rank=2, size=8, number=5, seed=0)`.
+"""Who talks to whom in a round of gossip: `mixing_round("exponential", seed=0, rank=2, size=8, number=5)`.
 
 Every rank works its own place out from the same numbers, so nothing has to be sent.
 """
@@ -26,7 +26,7 @@ class Neighbours:
     """Who sends to this rank."""
 
 
-def mixing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) -> Neighbours:
+def mixing_round(graph: Graph, seed: int, rank: int, size: int, number: int) -> Neighbours:
     """A round in which all have as many senders as receivers: with equal weights, the mean of all stays what it is.
 
     ring: both neighbours. exponential: one neighbour at distance 1, 2, 4, ... in turn, so that everybody has
@@ -46,7 +46,7 @@ def mixing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) 
     return Neighbours(partner, partner)
 
 
-def pushing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int) -> Neighbours:
+def pushing_round(graph: Graph, seed: int, rank: int, size: int, number: int) -> Neighbours:
     """A round in which everybody sends to one other, whoever that one sends to and however many others send to it.
 
     ring: the next rank. exponential: as for mixing. random: anybody, drawn again in every round.
@@ -56,7 +56,7 @@ def pushing_round(graph: Graph, *, rank: int, size: int, number: int, seed: int)
     if graph == "ring":
         return _at_distance(1, rank, size)
     if graph == "exponential":
-        return mixing_round(graph, rank=rank, size=size, number=number, seed=seed)
+        return mixing_round(graph, seed, rank, size, number)
     shifts: list[int] = torch.randint(1, size, (size,), generator=_generator(seed, number)).tolist()
     chosen = [(sender + shift) % size for sender, shift in enumerate(shifts)]
     return Neighbours((chosen[rank],), tuple(sender for sender in range(size) if chosen[sender] == rank))

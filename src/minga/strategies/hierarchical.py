@@ -15,16 +15,8 @@ from minga.comm.collectives.two_level import neighbourhoods
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy, Traits
-from minga.strategies.capabilities import (
-    Checkpointed,
-    Periodic,
-    announce_checkpoint,
-    codecs_of,
-    contribution,
-    pause,
-    resume,
-)
+from minga.strategies.base import Strategy, Traits, check_least
+from minga.strategies.capabilities import Checkpointed, Periodic, capability, codecs_of
 from minga.strategies.gossip import Gossip
 from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.single import Single
@@ -63,8 +55,7 @@ class Hierarchical(Strategy, Checkpointed):
         )
 
     def check(self) -> None:
-        if self.site_size < 0:
-            raise FieldError(("site_size",), f"should be 0 or more, not {self.site_size}")
+        check_least(self, site_size=0)
         if self.codec.changes_form:
             raise FieldError(
                 ("codec",),
@@ -144,7 +135,7 @@ class Hierarchical(Strategy, Checkpointed):
         self.across.step(replica, above)
         info.weight, info.batch_fraction = share
         replica.progress.merge_ranks(self._ranks_of_site(comm))
-        if not isinstance(self.across, Periodic) or self.across.exchanges(replica):
+        if capability(self.across, replica, Periodic).exchanges(replica):
             self._hand_on(replica, site)
 
     def _average_inside(self, replica: Replica, comm: Transport, site: Transport) -> None:
@@ -170,16 +161,17 @@ class Hierarchical(Strategy, Checkpointed):
             replica.progress.merge(steps.tolist())
 
     def pause(self, replica: Replica, comm: Transport) -> None:
-        pause(self.across, replica, self._level_above(comm))
+        capability(self.across, replica, Checkpointed).pause(replica, self._level_above(comm))
 
     def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
-        announce_checkpoint(self.across, replica, self._level_above(comm), number, leaving=leaving)
+        across = capability(self.across, replica, Checkpointed)
+        across.announce_checkpoint(replica, self._level_above(comm), number, leaving=leaving)
 
     def resume(self, replica: Replica, comm: Transport) -> None:
-        resume(self.across, replica, self._level_above(comm))
+        capability(self.across, replica, Checkpointed).resume(replica, self._level_above(comm))
 
     def contribution(self, replica: Replica) -> Tensor:
-        return contribution(self.across, replica)
+        return capability(self.across, replica, Checkpointed).contribution(replica)
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         site = self._site(comm)

@@ -11,10 +11,9 @@ from minga.comm.collectives import CollectiveName
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
+from minga.strategies.base import Strategy, Traits, check_least, refuse_momentum_correction
 from minga.strategies.capabilities import Checkpointed, Periodic
-from minga.strategies.delta import LAST, Delta
-from minga.strategies.optimizer_mean import average_optimizers
+from minga.strategies.delta import LAST, Delta, average_optimizers
 
 __all__ = ["LocalSGD"]
 
@@ -159,9 +158,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
         return AllReduce(collective=self.collective, codec=self.codec)
 
     def check(self) -> None:
-        for name, least in {"period": 1, "overlap": 0, "post_local": 0, "growth_steps": 1, "longest": 1}.items():
-            if getattr(self, name) < least:
-                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        check_least(self, period=1, overlap=0, post_local=0, growth_steps=1, longest=1)
         if self.overlap > self.period:
             raise FieldError(("overlap",), f"should be at most the period ({self.period}), not {self.overlap}")
         if not 0.01 <= self.growth <= 100:

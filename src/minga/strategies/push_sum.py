@@ -45,7 +45,7 @@ class PushSum(GossipInRounds):
         if self._weight != 1.0:
             torch.div(self._mass, self._weight, out=replica.parameters)
 
-    def vector(self, replica: Replica) -> Tensor:
+    def contribution(self, replica: Replica) -> Tensor:
         return replica.parameters if self._mass is None else self._mass
 
     def exchange(self, vector: Tensor, comm: Transport, neighbours: Neighbours) -> None:

@@ -12,7 +12,7 @@ from minga.comm.collectives import CollectiveName
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
-from minga.strategies.base import Strategy, Traits
+from minga.strategies.base import Strategy, Traits, check_least
 from minga.strategies.capabilities import Agreeing, Delegating
 from minga.strategies.parameter_server.server import KEY, ServerMemory
 from minga.strategies.parameter_server.strategy import ParameterServer
@@ -57,9 +57,7 @@ class Switch(Strategy, Delegating, Agreeing):
     """Switch after this many windows without progress."""
 
     def check(self) -> None:
-        for name, least in {"at": 0, "servers": 1, "window": 1, "patience": 1}.items():
-            if getattr(self, name) < least:
-                raise FieldError((name,), f"should be at least {least}, not {getattr(self, name)}")
+        check_least(self, at=0, servers=1, window=1, patience=1)
         if not 0 <= self.improvement < 1:
             raise FieldError(("improvement",), f"should be 0 or more and below 1, not {self.improvement:g}")
         self._second()  # its own checks

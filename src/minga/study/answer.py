@@ -7,7 +7,6 @@ for row in rows_of(outcome):
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,9 @@ from typing import Any
 from rich.table import Table
 
 from minga.report.dataset.statistics import Spread
-from minga.report.numbers import duration, shown_metric
+from minga.report.numbers import duration
 from minga.report.summary import Summary, summarise
+from minga.report.terminal_tables import metric_cell, metric_heading, side_by_side
 from minga.study.cells import Cell
 from minga.study.runner import Outcome
 
@@ -59,14 +59,12 @@ def rows_of(outcome: Outcome) -> list[CellAnswer]:
         summary = summarise(outcome.directory / result.run)
         if summary is not None:
             summaries.setdefault(result.cell, []).append(summary)
-    speeds = {
-        identity: statistics.median(each.samples_per_second for each in found) for identity, found in summaries.items()
-    }
+    speeds = {identity: Spread.of(each.samples_per_second for each in found) for identity, found in summaries.items()}
     rows = []
     for cell in outcome.study.cells:
         found = summaries.get(cell.identity, [])
         baseline = baseline_of(cell, outcome.study.cells)
-        known = baseline is not None and speeds.get(baseline.identity) and cell.identity in speeds
+        speed, alone = speeds.get(cell.identity), speeds.get(baseline.identity) if baseline else None
         rows.append(
             CellAnswer(
                 cell=cell.identity,
@@ -76,12 +74,12 @@ def rows_of(outcome: Outcome) -> list[CellAnswer]:
                 nodes=cell.experiment.cluster.nodes,
                 runs=len(found),
                 failed=sum(result.cell == cell.identity for result in outcome.failed),
-                seconds=Spread.of([each.seconds for each in found]),
-                samples_per_second=Spread.of([each.samples_per_second for each in found]),
-                accuracy=Spread.of([each.accuracy for each in found if each.accuracy is not None]),
-                speedup=speeds[cell.identity] / speeds[baseline.identity] if baseline and known else None,
+                seconds=Spread.of(each.seconds for each in found),
+                samples_per_second=speed,
+                accuracy=Spread.of(each.accuracy for each in found),
+                speedup=speed.median / alone.median if speed and alone and alone.median else None,
                 metric=next((each.metric for each in found if each.metric is not None), None),
-                quality=Spread.of([each.quality for each in found if each.quality is not None]),
+                quality=Spread.of(each.quality for each in found),
             )
         )
     return rows
@@ -99,22 +97,18 @@ def baseline_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 
 def answer_table(rows: Sequence[CellAnswer]) -> Table:
-    """For the terminal; everything fits into 80 columns unless labels are long."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_style="dim", caption_justify="left")
+    """For the terminal."""
+    metric = metric_heading(row.metric for row in rows)
+    table = side_by_side("cell", "n", "time", "from - to", metric, "speedup")
     table.caption = "Medians, with least and most. Speedup is samples/s relative to one node with all else in common."
-    table.add_column("cell", overflow="fold")
-    metrics = list(dict.fromkeys(row.metric for row in rows if row.metric is not None))
-    for name in ("n", "time", "from - to", metrics[0] if len(metrics) == 1 else "metric", "speedup"):
-        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        quality = shown_metric(row.metric, row.quality.median if row.quality else None)
         failed = f" ({row.failed} failed)" if row.failed else ""
         table.add_row(
             row.label,
             f"{row.runs}{failed}",
             duration(row.seconds.median) if row.seconds else "-",
             f"{row.seconds.low:.1f} - {row.seconds.high:.1f} s" if row.seconds else "-",
-            f"{row.metric} {quality}" if len(metrics) > 1 and row.quality else quality,
+            metric_cell(metric, row.metric, row.quality.median if row.quality else None),
             f"{row.speedup:.2f}x" if row.speedup is not None else "-",
         )
     return table

@@ -42,7 +42,7 @@ __all__ = [
 _INSTEAD = {"training.epochs": "training.steps", "training.batch": "training.total_batch"}
 _INSTEAD |= {later: earlier for earlier, later in _INSTEAD.items()}
 # What makes no difference to a node that is alone.
-_BETWEEN_NODES = ("cluster.network", "strategy", "codec")
+_BETWEEN_NODES = ("cluster.network.", "strategy.", "codec.")
 _PER_NODE_OR_ALL = ("batch.policy", "batch.learning_rate", "training.learning_rate_rule")
 _BATCH_IN_TRAINING = ("batch", "total_batch", "learning_rate_rule")
 
@@ -172,7 +172,7 @@ def _make_cell(
         alone = bool(values) and environment is None and table.get("cluster", {}).get("nodes", 1) == 1
         if alone:
             table = {key: value for key, value in table.items() if key not in WHOLE}
-            shown = {path: value for path, value in values.items() if not _under(path, _BETWEEN_NODES)}
+            shown = {path: value for path, value in values.items() if not f"{path}.".startswith(_BETWEEN_NODES)}
             values = {path: value for path, value in shown.items() if path not in _PER_NODE_OR_ALL}
             label = label_of(values) if "cluster.nodes" in values else label_of({"cluster.nodes": 1, **values})
         made = _experiment(table)
@@ -194,7 +194,7 @@ def _experiment(table: Mapping[str, Any]) -> Experiment:
     if "batch" in table:
         if said:
             raise FieldError(("training", said[0]), "is said by [batch] already; give one of the two")
-        rest["training"] = training | _inside("batch", Batch, table["batch"]).training()
+        rest["training"] = training | _batch(table["batch"]).training()
     elif not {"batch", "total_batch"} & set(said):
         raise FieldError(
             ("batch",),
@@ -206,11 +206,11 @@ def _experiment(table: Mapping[str, Any]) -> Experiment:
     return with_codec(build(Experiment, rest), table.get("codec"))
 
 
-def _inside(name: str, cls: type[Batch], values: Mapping[str, Any]) -> Batch:
+def _batch(values: Mapping[str, Any]) -> Batch:
     try:
-        return build(cls, values)
+        return build(Batch, values)
     except FieldError as error:
-        raise error.inside(name) from None
+        raise error.inside("batch") from None
 
 
 def _alone(experiment: Experiment) -> Experiment:
@@ -272,10 +272,6 @@ def overlay(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
             section, _, name = other.partition(".")
             changed[section].pop(name, None)
     return changed
-
-
-def _under(path: str, places: Sequence[str]) -> bool:
-    return any(path == place or path.startswith(f"{place}.") for place in places)
 
 
 def _difference(table: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:

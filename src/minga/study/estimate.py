@@ -58,7 +58,9 @@ class Forecast:
         for cell in self._cells.values():
             key = (cell.experiment.workload, cell.experiment.data)
             if key not in workloads:
-                workloads[key] = _look_at(load_workload(*key))
+                workload = load_workload(*key)
+                parameters = sum(tensor.numel() for tensor in workload.model().parameters() if tensor.requires_grad)
+                workloads[key] = _Workload(workload, parameters, length(workload.train))
             self._prices[cell.identity] = _price(cell.experiment, workloads[key])
 
     def took(self, cell: Cell, seconds: float) -> None:
@@ -79,11 +81,6 @@ class Forecast:
 
 def _items(cell: Cell) -> list[tuple[str, str]]:
     return [(path, str(value)) for path, value in cell.values.items()]
-
-
-def _look_at(workload: Workload) -> _Workload:
-    parameters = sum(tensor.numel() for tensor in workload.model().parameters() if tensor.requires_grad)
-    return _Workload(workload, parameters, length(workload.train))
 
 
 def _price(experiment: Experiment, known: _Workload) -> float:

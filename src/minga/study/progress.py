@@ -10,13 +10,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from minga.report.follow import Follower
-from minga.report.live import OnScreen, RunPanel, View, headline
+from minga.report.live import LiveView, View, headline
 from minga.report.numbers import duration
 from minga.study.description import CellRun, Study
 from minga.study.estimate import Forecast
@@ -73,27 +71,26 @@ class StudyView(View):
         pass
 
 
-class LiveStudyView(OnScreen, StudyView):
+class LiveStudyView(LiveView, StudyView):
     """A bar over the whole study with the time left; below it, the run of the moment."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
+        self._study_progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
         )
-        self._task = self._progress.add_task("study", total=None, left="")
-        self._panel = RunPanel()
-        self._live = Live(Group(self._progress, self._panel), console=console, refresh_per_second=8, transient=True)
+        self._study = self._study_progress.add_task("study", total=None, left="")
+        super().__init__(console, self._study_progress)
         self._standing: Standing | None = None
         self._what = ""
 
     def study_begins(self, standing: Standing) -> None:
         self._standing = standing
-        self._progress.update(self._task, description=standing.study.name, total=len(standing.study.jobs))
+        self._study_progress.update(self._study, description=standing.study.name, total=len(standing.study.jobs))
         self.tick()
 
     def preparation_begins(self, what: str) -> None:
@@ -108,13 +105,13 @@ class LiveStudyView(OnScreen, StudyView):
         self.tick()
 
     def begin(self, run: Path, title: str) -> None:
-        self._panel.begin(run, self._what)
+        super().begin(run, self._what)
 
     def tick(self) -> None:
-        self._panel.tick()
+        super().tick()
         if self._standing is not None:
             left = f"about {duration(self._standing.seconds_left)} left (estimated)"
-            self._progress.update(self._task, completed=self._standing.done, left=left)
+            self._study_progress.update(self._study, completed=self._standing.done, left=left)
 
 
 class PlainStudyView(StudyView):
@@ -122,7 +119,6 @@ class PlainStudyView(StudyView):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._follower: Follower | None = None
         self._printed_at = time.monotonic()
 
     def _print(self, line: str) -> None:
@@ -146,7 +142,8 @@ class PlainStudyView(StudyView):
         self._print(_ended(standing, result))
 
     def begin(self, run: Path, title: str) -> None:
-        self._follower, self._printed_at = Follower(run), time.monotonic()
+        super().begin(run, title)
+        self._printed_at = time.monotonic()
 
     def tick(self) -> None:
         if self._follower is not None and time.monotonic() - self._printed_at > _PLAIN_SECONDS:
@@ -166,5 +163,4 @@ def _count(standing: Standing, number: int) -> str:
 
 def _ended(standing: Standing, result: Result) -> str:
     how = "done" if result.state == "done" else f"[red]failed[/]: {escape(result.error or '')}"
-    what = f"{escape(result.label)}, repetition {result.repetition + 1}"
-    return f"{_count(standing, standing.done)} {what}: {how} in {duration(result.wall_seconds)}"
+    return f"{_count(standing, standing.done)} {escape(str(result))}: {how} in {duration(result.wall_seconds)}"

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from minga.errors import ConfigError
 
 __all__ = ["Result", "Results"]
@@ -41,6 +43,12 @@ class Result:
     @property
     def identity(self) -> tuple[str, int]:
         return self.cell, self.repetition
+
+    def __str__(self) -> str:
+        return f"{self.label}, repetition {self.repetition + 1}"
+
+
+_RESULT = TypeAdapter(Result)
 
 
 class Results:
@@ -78,15 +86,14 @@ class Results:
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         self._length = len(whole)
-        known = {field.name for field in dataclasses.fields(Result)}
         lines = []
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                table = json.loads(line)
-                lines.append(Result(**{key: value for key, value in table.items() if key in known}))
-            except (ValueError, TypeError, AttributeError) as error:
+                lines.append(_RESULT.validate_json(line))
+            except ValidationError as error:
+                why = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
                 raise ConfigError(
-                    f"{self._path}, line {number}: this is no result of a study ({error}); "
+                    f"{self._path}, line {number}: this is no result of a study ({why}); "
                     "take the line out, or begin with --fresh"
                 ) from None
         return lines

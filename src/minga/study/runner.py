@@ -62,7 +62,7 @@ def run_study(study: Study, out: Path, view: StudyView | None = None, *, fresh: 
                 _run_all(study, directory, left, results, view)
         finally:  # Ctrl-C, a full disk: a run without a result leaves no directory either
             _clean_up(directory, results)
-        return _outcome(study, directory, results)
+    return outcome_of(study, directory)
 
 
 def _clean_up(directory: Path, results: Results) -> None:
@@ -74,11 +74,7 @@ def _clean_up(directory: Path, results: Results) -> None:
 def outcome_of(study: Study, directory: Path) -> Outcome:
     """What is there, without running anything."""
     directory = directory.expanduser().resolve()
-    return _outcome(study, directory, Results(directory / "results.jsonl"))
-
-
-def _outcome(study: Study, directory: Path, results: Results) -> Outcome:
-    latest = results.latest()
+    latest = Results(directory / "results.jsonl").latest()
     return Outcome(study, directory, [latest[job.identity] for job in study.jobs if job.identity in latest])
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from minga.runs.workload import Workload
 
-__all__ = ["adam", "blobs", "counter", "sgd_with_momentum", "streamed_blobs"]
+__all__ = ["adam", "blobs", "counter", "sgd_with_momentum"]
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -68,19 +66,3 @@ class _Counts(nn.Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         return self.counts[indices]
-
-
-def streamed_blobs() -> Workload:
-    """The same samples as a stream that does not tell its length."""
-    workload = blobs()
-    return dataclasses.replace(workload, train=_InTurn(workload.train), test=_InTurn(workload.test))
-
-
-class _InTurn(IterableDataset[Any]):
-    """A map-style data set without its index."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self._dataset[index] for index in range(len(self._dataset))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import math
 import threading
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ from minga.model.replica import Replica
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import Single, Strategy
-from minga.strategies.capabilities import active, contribution
+from minga.strategies.capabilities import Checkpointed, active, capability
 from minga.testing.problems import adam, blobs, counter, sgd_with_momentum
 from minga.testing.worlds import train_in_threads, train_with_checkpoints, train_without
 from minga.training.checkpoints.files import list_checkpoints
@@ -76,13 +77,10 @@ class StrategyConformance:
         assert bool(torch.isfinite(replicas[0].parameters).all())
 
     def test_a_worker_that_fails_ends_the_run_for_all(self) -> None:
-        workload = blobs()
-        calls = 0
+        workload, calls = blobs(), itertools.count(1)
 
         def fails_once(outputs: Tensor, targets: Tensor) -> Tensor:
-            nonlocal calls
-            calls += 1
-            if calls == 12:
+            if next(calls) == 12:
                 raise ZeroDivisionError("this worker breaks")
             return torch.nn.functional.cross_entropy(outputs, targets)
 
@@ -95,14 +93,11 @@ class StrategyConformance:
             self.train(2, workload, steps=20, non_finite_steps_in_a_row=3)
 
     def test_a_gradient_that_is_nan_leaves_no_trace(self) -> None:
-        workload = blobs()
-        calls = 0
+        workload, calls = blobs(), itertools.count(1)
 
         def bad_now_and_then(outputs: Tensor, targets: Tensor) -> Tensor:
-            nonlocal calls
-            calls += 1
             loss = torch.nn.functional.cross_entropy(outputs, targets)
-            if calls in (7, 21, 22):
+            if next(calls) in (7, 21, 22):
                 return loss + (outputs * 0).abs().sqrt().sum()  # finite, but its derivative is NaN
             return loss
 
@@ -151,7 +146,9 @@ class StrategyConformance:
             name, replica = threading.current_thread().name, state.replica
             steps[name] = replica.step
             if active(self.make(), replica).traits.lockstep:
-                brought[replica.step][name] = contribution(self.make(), replica).clone()
+                brought[replica.step][name] = (
+                    capability(self.make(), replica, Checkpointed).contribution(replica).clone()
+                )
             elif comm.rank == 0:  # nobody waits for the others, and it tests what it has
                 brought[replica.step][name] = replica.parameters.clone()
 
@@ -229,15 +226,11 @@ class DeterministicStrategyConformance(StrategyConformance):
         workload, changed_step = blobs(), 5
 
         def watched(*, change: bool) -> dict[tuple[int, int], tuple[Tensor, int]]:
-            seen = {}
-            calls = 0
+            seen, calls = {}, itertools.count(1)
 
             def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-                nonlocal calls
-                if threading.current_thread().name == "rank-2":
-                    calls += 1
-                    if change and calls == changed_step:
-                        outputs = -3 * outputs
+                if threading.current_thread().name == "rank-2" and next(calls) == changed_step and change:
+                    outputs = -3 * outputs
                 return torch.nn.functional.cross_entropy(outputs, targets)
 
             def look(state: TrainState, comm: Transport) -> None:

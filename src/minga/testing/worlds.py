@@ -32,7 +32,6 @@ from minga.strategies.capabilities import trainers
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager
-from minga.training.checkpoints.resume import Resumption
 from minga.training.checkpoints.writer import Part
 from minga.training.loop import train
 from minga.training.recovery import recover
@@ -87,11 +86,11 @@ def train_with_checkpoints(
 ) -> list[TrainState]:
     """Train in threads with checkpoints in `run`, from the one called `resume` on; what was trained on each rank."""
     states = [build_train_state(experiment, workload, rank) for rank in range(experiment.ranks)]
-    resumption = Resumption(Checkpoint(run / "checkpoints" / resume)) if resume else None
+    resume_from = Checkpoint.of(run, resume) if resume else None
 
     def body(comm: Transport) -> TrainState:
         state, recorder = states[comm.rank], Recorder(event_file(run, comm.rank))
-        manager = PatientManager(run, experiment.checkpoints, state, recorder, resumption=resumption, **options)
+        manager = PatientManager(run, experiment.checkpoints, state, recorder, resume_from=resume_from, **options)
         try:
             train(experiment, state, comm, recorder, manager)
         finally:

@@ -1,6 +1,6 @@
 """Training through all changes of who is in the run.
 
-    with MemberSession(enrolment, stop) as member_session:
+    with MemberSession(where, id="node-3", ..., stop=stop) as member_session:
         train_elastic(experiment, train_state, recorder, checkpoints, member_session, save=save)
 
 When a generation is over, the ranks of the next one connect again, go on from the one that has come furthest, and redo
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 import torch
@@ -23,6 +24,7 @@ from minga.comm import barrier
 from minga.data.fingerprint import fingerprint
 from minga.errors import PeerLost, PeerWrong, WrongLength
 from minga.measure.recorder import Recorder
+from minga.measure.traffic import Traffic
 from minga.membership.session import MemberSession
 from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import trainers
@@ -30,10 +32,10 @@ from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.checkpoints.snapshot import layout_hash
 from minga.training.given_up import GivenUp, Review
-from minga.training.loop import run_log_of, train
+from minga.training.loop import train
 from minga.training.recovery import recover
 from minga.training.run_log import RunLog, traced
-from minga.training.train_state import Beginning, TrainState
+from minga.training.train_state import TrainState
 
 __all__ = ["common_facts", "train_elastic"]
 
@@ -52,15 +54,13 @@ def train_elastic(
     replica, servers = train_state.replica, ServerState.of(train_state.replica)
     run_log: RunLog | None = None
     checkpoints.goes_on, checkpoints.may_write = True, lambda: not member_session.member.lost_contact
-    if checkpoints.put_back_before_meeting(strategy):
-        # Whoever has the state hands it to all others when they come together.
-        train_state.beginning = Beginning(train_state.replica.step, train_state.order.copy(), 0, 1)
+    checkpoints.put_back_before_meeting(strategy)
     generation = member_session.first_generation(timeout)
     began = recorder.now()
     reason = ""
     review = Review()
     while True:
-        steps = _Steps(train_state, recorder, member_session)
+        steps = _Steps(train_state, recorder.traffic, member_session)
         members = [member.id for member in generation.members]
         try:
             comm = traced(member_session.connect(generation, timeout), recorder)
@@ -73,7 +73,7 @@ def train_elastic(
                 if recover(train_state, strategy, comm) is not None:
                     checkpoints.gone_on()
             if run_log is None:
-                run_log = run_log_of(experiment, train_state, comm, recorder)
+                run_log = RunLog(replica, comm, recorder, experiment, train_state.workload)
             else:
                 owed = sum(map(len, train_state.order.owed))
                 run_log.recovered(comm, generation.number, members, recorder.now() - began, reason, owed)
@@ -98,8 +98,9 @@ def train_elastic(
                     short=steps.short,
                     ended=strategy.traits.lockstep and steps.ended,
                     accused=member_session.accused,
+                    sent=comm.last_sent,
                 )
-                review.gave_up(account, members, comm.last_sent)
+                review.gave_up(account, members)
             # In mid-training another length is the program's mistake, and both sides are in it.
             wrong = isinstance(lost, PeerWrong) and not (steps.broken_off and isinstance(lost, WrongLength))
             generation, as_before = member_session.next_generation(lost, wrong=wrong)
@@ -111,44 +112,46 @@ def train_elastic(
                 servers.pushes = servers.acknowledged = 0  # those of another incarnation
 
 
+@dataclass
 class _Steps:
     """The steps of one generation, and whether they have come to anything."""
 
-    def __init__(self, train_state: TrainState, recorder: Recorder, member_session: MemberSession) -> None:
-        self._train_state = train_state
-        self._traffic = recorder.traffic
-        self._member_session = member_session
-        self._received: list[int] = []
-        self._began = self._last = 0.0
-        self.broken_off = False
-        """Whether training has ended before its end."""
-        self.ended = False
-        """Whether the last step was made, and others are waited for after it."""
+    train_state: TrainState
+    traffic: Traffic
+    member_session: MemberSession
+    received: list[int] = field(default_factory=list)
+    """Messages until the end of the first step and of the last one."""
+    began: float = 0.0
+    last: float = 0.0
+    broken_off: bool = False
+    """Whether training has ended before its end."""
+    ended: bool = False
+    """Whether the last step was made, and others are waited for after it."""
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        self._began = self._last = time.monotonic()
+        self.began = self.last = time.monotonic()
         self.broken_off = True
         yield
         self.broken_off = False
 
     def stepped(self) -> None:
-        state, self._last = self._train_state, time.monotonic()
-        self._received = [*self._received[:1], self._traffic.received]
+        state, self.last = self.train_state, time.monotonic()
+        self.received = [*self.received[:1], self.traffic.received]
         self.ended = state.progress >= 1
-        self._member_session.stepped(
+        self.member_session.stepped(
             step=state.replica.step, epoch=state.order.epoch, offset=state.order.offset, last=self.ended
         )
 
     @property
     def fruitless(self) -> bool:
         """Whether nothing has come from others in any whole step after the first, which has the beginning in it."""
-        return len(self._received) < 2 or self._received[0] == self._received[1]
+        return len(self.received) < 2 or self.received[0] == self.received[1]
 
     @property
     def short(self) -> bool:
         """Whether the step that was given up had taken longer than all whole ones together."""
-        return self._last - self._began < time.monotonic() - self._last
+        return self.last - self.began < time.monotonic() - self.last
 
 
 def common_facts(experiment: Experiment, train_state: TrainState) -> dict[str, str]:

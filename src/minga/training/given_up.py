@@ -13,25 +13,23 @@ take the state of those at the end, and nobody would ever hear of it.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
-
-import torch
+from typing import Self
 
 from minga.comm.traced import Message
 from minga.comm.transport import Transport
-from minga.errors import PeerLost, PeerTimeout, PeerWrong, StrategyError, WrongLength
+from minga.errors import PeerLost, PeerTimeout, PeerWrong, ProtocolError, StrategyError, WrongLength
+from minga.net import strict
+from minga.net.strict import Count, Flag
+from minga.strategies.parameter_server.recovery import share_texts
 
 __all__ = ["GivenUp", "Review", "exchange"]
 
-_BYTES = 4096
 _MOST_SHORT = 3
-_LONGEST = {"waiting": 150, "where": 250, "sent": 100, "wrong": 250}
 _HIDDEN = ("comm/traced.py", "comm/transport.py", "comm/background.py", "comm/tcp", "training/loop.py")
 _REMEDY = (
     "All ranks must make the same exchanges in the same order, with vectors of the same length and type, and a receive "
@@ -40,18 +38,18 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenUp:
+class GivenUp(strict.StrictRecord):
     """A rank's account of why it could not train on."""
 
-    rank: int
-    step: int
-    fruitless: bool
+    rank: Count
+    step: Count
+    fruitless: Flag
     """Whether it had made no exchange in the generation that was given up."""
-    short: bool
+    short: Flag
     """Whether it has waited longer at the end of that generation than it had trained before."""
-    waited: bool
+    waited: Flag
     """Whether it has waited for another one in vain, rather than lost a connection."""
-    ended: bool
+    ended: Flag
     """Whether it had made all of its steps, which are those of the others."""
     waiting: str = ""
     """For what, at the end."""
@@ -59,14 +57,23 @@ class GivenUp:
     """The lines of the program."""
     wrong: str = ""
     """What came instead of what it waited for."""
-    peer: int = -1
+    peer: Count | None = None
     """From whom."""
-    sent: str = ""
-    """In the accounts of others: what this rank had sent last to the one that did not expect it."""
+    sent: dict[int, str] = field(default_factory=dict)
+    """By rank, the last message to it: one of them may not have expected that."""
 
     @classmethod
     def of(
-        cls, lost: PeerLost, *, rank: int, step: int, fruitless: bool, short: bool, ended: bool, accused: bool
+        cls,
+        lost: PeerLost,
+        *,
+        rank: int,
+        step: int,
+        fruitless: bool,
+        short: bool,
+        ended: bool,
+        accused: bool,
+        sent: Mapping[int, Message] | None = None,
     ) -> Self:
         """`accused`: whether it has said that another one does not answer."""
         wrong = isinstance(lost, WrongLength)
@@ -77,10 +84,11 @@ class GivenUp:
             short=short,
             waited=accused or isinstance(lost, PeerTimeout),
             ended=ended,
-            waiting=lost.waiting[: _LONGEST["waiting"]],
-            where=_lines_of(lost)[: _LONGEST["where"]],
-            wrong=str(lost)[: _LONGEST["wrong"]] if wrong else "",
-            peer=lost.rank if wrong and lost.rank is not None else -1,
+            waiting=lost.waiting,
+            where=_lines_of(lost),
+            wrong=str(lost) if wrong else "",
+            peer=lost.rank if wrong else None,
+            sent={to: message.content for to, message in (sent or {}).items()},
         )
 
     def __str__(self) -> str:
@@ -95,13 +103,12 @@ class Review:
         self._members: frozenset[str] = frozenset()
         self._in_vain = 0
         self._account: GivenUp | None = None
-        self._sent: Mapping[int, Message] = {}
 
-    def gave_up(self, account: GivenUp, members: Sequence[str], sent: Mapping[int, Message]) -> None:
-        """A generation with these members was given up in mid-training. `sent`: by rank, the last message to it."""
+    def gave_up(self, account: GivenUp, members: Sequence[str]) -> None:
+        """A generation with these members was given up in mid-training."""
         if frozenset(members) != self._members:
             self._members, self._in_vain = frozenset(members), 0
-        self._account, self._sent = account, dict(sent)
+        self._account = account
 
     def same(self, members: Sequence[str]) -> bool:
         """Whether these were the members when training was given up last."""
@@ -109,16 +116,11 @@ class Review:
 
     def look(self, comm: Transport, members: Sequence[str]) -> None:
         """With the next generation, on all of its ranks: `StrategyError` if it would go like the last one again."""
-        account = self._account
-        own = dataclasses.asdict(account) if account is not None else {}
-        last = {str(rank): message.content for rank, message in self._sent.items()} if account is not None else {}
-        tables = exchange(comm, {"account": own, "sent": last})
+        accounts = exchange(comm, self._account)
         self._account = None
-        accounts = [GivenUp(**table["account"]) for table in tables if table["account"]]
-        sent = {table["account"]["rank"]: table["sent"] for table in tables if table["account"]}
         for each in accounts:
             if each.wrong:
-                raise StrategyError(_mismatch(each, sent.get(each.peer, {}).get(str(each.rank), "")))
+                raise StrategyError(_mismatch(each, accounts))
         if not accounts:  # nobody has trained since the last time
             return
         everybody = len(accounts) == comm.size and self.same(members)
@@ -139,7 +141,8 @@ class Review:
             )
 
 
-def _mismatch(account: GivenUp, sent: str) -> str:
+def _mismatch(account: GivenUp, accounts: Sequence[GivenUp]) -> str:
+    sent = next((each.sent.get(account.rank) for each in accounts if each.rank == account.peer), None)
     last = f" (the last that rank {account.peer} had sent to it was {sent})" if sent else ""
     return (
         f"{account.wrong}{last}: rank {account.rank} waited {account.waiting or 'for another message'} in step "
@@ -147,22 +150,14 @@ def _mismatch(account: GivenUp, sent: str) -> str:
     )
 
 
-def exchange(comm: Transport, own: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each rank has to say, in the order of ranks."""
-    text = json.dumps(own).encode()
-    if len(text) > _BYTES - 4:  # with hundreds of ranks; where it was is worth more
-        text = json.dumps({**own, "sent": {}}).encode()
-    table = [torch.zeros(_BYTES, dtype=torch.uint8) for _ in range(comm.size)]
-    table[comm.rank][: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    comm.all_gather(table)
+def exchange(comm: Transport, own: GivenUp | None) -> list[GivenUp]:
+    """The accounts of all ranks that have one, in the order of ranks."""
     found = []
-    for rank, row in enumerate(table):
+    for rank, text in enumerate(share_texts(comm, json.dumps({} if own is None else asdict(own)))):
         try:
-            each = json.loads(row.numpy().tobytes().rstrip(b"\0"))
-            if each["account"]:
-                GivenUp(**each["account"])
-            found.append({"account": dict(each["account"]), "sent": dict(each["sent"])})
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            table = strict.decode(text.encode())
+            found += [strict.parse(GivenUp, table, "account")] if table else []
+        except ProtocolError as error:
             raise PeerWrong(f"rank {rank} sent a malformed account of its last step: {error}", rank=rank) from None
     return found
 

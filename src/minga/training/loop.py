@@ -9,22 +9,17 @@ from functools import partial
 from minga.comm.transport import Transport
 from minga.measure.recorder import Recorder
 from minga.model.buffers import agree_on_buffers, take_buffers
+from minga.model.replica import Replica
 from minga.runs.experiment import Experiment
-from minga.strategies.capabilities import active, averaged_replicas, serve, trainers
+from minga.strategies.base import Strategy
+from minga.strategies.capabilities import Serving, active, averaged_replicas, capability, trainers
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
-from minga.training.run_log import RunLog, metering_of, run_facts
+from minga.training.run_log import RunLog
 from minga.training.train_state import TrainState
 from minga.training.whole_batch import WholeBatch
 
-__all__ = ["run_log_of", "train"]
-
-
-def run_log_of(experiment: Experiment, state: TrainState, comm: Transport, recorder: Recorder) -> RunLog:
-    """The account of a rank's training."""
-    limit, rank = experiment.training.non_finite_steps_in_a_row, state.replica.rank
-    metering, facts = metering_of(experiment, rank), run_facts(experiment, state.workload, rank)
-    return RunLog(state.replica, comm, recorder, metering, facts, non_finite_steps=limit)
+__all__ = ["start_together", "train"]
 
 
 def train(
@@ -43,7 +38,7 @@ def train(
     """
     strategy, settings = experiment.chosen_strategy, experiment.training
     replica, order = state.replica, state.order
-    spans, run_log = recorder.spans, run_log or run_log_of(experiment, state, comm, recorder)
+    spans, run_log = recorder.spans, run_log or RunLog(replica, comm, recorder, experiment, state.workload)
     pace = Pace(experiment, comm, spans)
     whole_batch = WholeBatch(experiment, replica, comm, pace)
 
@@ -55,16 +50,9 @@ def train(
                 findings.take(state.evaluate(together))
         return findings.numbers
 
-    replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
-    comm.merges = replica.progress
     with (checkpoints or NoCheckpoints()).attach(strategy, comm, run_log) as checkpoints:
-        checkpoints.before_start()
-        replica.replicas = trainers(strategy, replica, comm)
-        in_lockstep = active(strategy, replica).traits.lockstep
-        replica.progress.begin(replica.step, replica.replicas, lockstep=in_lockstep)
-        strategy.start(replica, comm)
-        take_buffers(replica.model, comm)
-        checkpoints.after_start()
+        with checkpoints.put_back():
+            start_together(strategy, replica, comm)
         run_log.started(samples=order.samples, batch=state.batch, epochs=state.epochs, steps=state.steps)
         begun = 0
 
@@ -74,10 +62,8 @@ def train(
                 begun = ranks
                 state.begin(strategy, comm.rank, ranks)
             if comm.rank >= ranks:
-                run_log.serving()
-                with spans.span("serve"):
-                    serve(strategy, replica, comm)
-                run_log.finished()
+                with run_log.serving():
+                    capability(strategy, replica, Serving).serve(replica, comm)
                 return
             if state.progress >= 1:
                 break
@@ -94,8 +80,7 @@ def train(
                 replica.compute_gradients(None if batch is None else partial(state.loss_of, batch))
             with spans.span("exchange"):
                 strategy.step(replica, comm)
-            run_log.stepped(samples=len(share.indices), progress=state.progress, epoch=order.progress)
-            good = run_log.looked_for_non_finite()
+            good = run_log.stepped(samples=len(share.indices), progress=state.progress, epoch=order.progress)
             when_stepped()
 
             metrics: dict[str, float] = {}
@@ -110,3 +95,13 @@ def train(
             strategy.finish(replica, comm)
     run_log.finished()
     test(comm.group(range(trainers(strategy, replica, comm))), differ=False)
+
+
+def start_together(strategy: Strategy, replica: Replica, comm: Transport) -> None:
+    """From here on these ranks train together, and begin with the same parameters, buffers and frozen weights."""
+    replica.when_ready = lambda bucket: strategy.gradient_ready(replica, bucket, comm)
+    comm.merges = replica.progress
+    replica.replicas = trainers(strategy, replica, comm)
+    replica.progress.begin(replica.step, replica.replicas, lockstep=active(strategy, replica).traits.lockstep)
+    strategy.start(replica, comm)
+    take_buffers(replica.model, comm)

@@ -16,9 +16,9 @@ import contextlib
 import os
 import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -31,18 +31,17 @@ from minga.comm.threads import ThreadWorld
 from minga.comm.transport import Transport
 from minga.data.order import Share
 from minga.errors import ConfigError, UsageError, WorkloadError
-from minga.measure.events import RunFacts
-from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
-from minga.model.buffers import agree_on_buffers, take_buffers
+from minga.model.buffers import agree_on_buffers
 from minga.model.keras_parts import register_variables
 from minga.model.replica import Replica
 from minga.net.interfaces import own_address_towards
 from minga.runs.directory import event_file
 from minga.runs.experiment import load
 from minga.strategies import AllReduce, Single, Strategy
-from minga.strategies.capabilities import check_nodes, serve, trainers
-from minga.training.run_log import RunLog, metering_of, run_facts, traced
+from minga.strategies.capabilities import Serving, capability, check_nodes, trainers
+from minga.training.loop import start_together
+from minga.training.run_log import RunLog, traced
 from minga.training.shared_loader import SharedLoader
 
 __all__ = ["OwnLoop", "join"]
@@ -51,82 +50,45 @@ __all__ = ["OwnLoop", "join"]
 def join(strategy: str | Strategy | None = None, *, seed: int = 0) -> OwnLoop:
     """Become part of the run that this process was started for; alone, if it was started by itself.
 
-    What the launcher says of the strategy goes before what the script says.
+    `minga launch` or torchrun says in the environment who this is and where the others are found. What it says of the
+    strategy goes before what the script says.
     """
-    resources = contextlib.ExitStack()
-    around = Surroundings.from_environment()
-    made = Strategy.from_value((around and around.strategy) or strategy or AllReduce())
-    if around is None:  # a script that is tried out alone has nobody to talk to
-        return OwnLoop(Single(), ThreadWorld(1).transport(0), Recorder(None), seed, resources)
+    given = os.environ
+    made = Strategy.from_value(given.get("MINGA_STRATEGY") or strategy or AllReduce())
+    if "RANK" not in given or "WORLD_SIZE" not in given:  # a script that is tried out alone has nobody to talk to
+        return OwnLoop(Single(), ThreadWorld(1).transport(0), seed=seed)
+    run = Path(given["MINGA_RUN"]) if "MINGA_RUN" in given else None
+    try:
+        rank, size, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        timeout_seconds = float(given.get("MINGA_TIMEOUT_SECONDS", "120"))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"RANK and WORLD_SIZE are set, but {error} is missing or malformed; "
+            "start the script with 'minga launch' or torchrun, or set MASTER_ADDR and MASTER_PORT too"
+        ) from None
     servers = made.traits.servers
-    if servers and around.run is not None and around.strategy is None:
+    if servers and run is not None and "MINGA_STRATEGY" not in given:
         raise ConfigError(f"{describe(made)} needs servers: give it to 'minga launch --strategy', which starts them")
-    if around.size <= servers:
-        raise ConfigError(f"{around.size} ranks are too few for {describe(made)}: {servers} of them serve")
-    check_nodes(made, around.size - servers)
-    transport = around.connect(resources)
-    if around.run is None:
-        return OwnLoop(made, transport, Recorder(None), seed, resources)
-    recorder = Recorder(event_file(around.run, transport.rank))
-    experiment = load(around.run / "experiment.toml")
-    metering, facts = metering_of(experiment, transport.rank), run_facts(experiment, None, transport.rank, made)
-    return OwnLoop(made, transport, recorder, seed, resources, metering, facts)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What `minga launch` or torchrun says in the environment: who this is, where the others are found."""
-
-    rank: int
-    size: int
-    address: str
-    port: int
-    held: bool
-    """Whether the launcher holds the meeting; otherwise rank 0 does."""
-    run: Path | None
-    """The run's directory, where there is one."""
-    strategy: str | None
-    timeout_seconds: float
-
-    @classmethod
-    def from_environment(cls) -> Self | None:
-        """None where nothing is set: a script that was started by itself."""
-        environment = os.environ
-        if "RANK" not in environment or "WORLD_SIZE" not in environment:
-            return None
-        try:
-            return cls(
-                rank=int(environment["RANK"]),
-                size=int(environment["WORLD_SIZE"]),
-                address=environment.get("MASTER_ADDR", "127.0.0.1"),
-                port=int(environment["MASTER_PORT"]),
-                held="MINGA_RUN" in environment or environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-                run=Path(environment["MINGA_RUN"]) if "MINGA_RUN" in environment else None,
-                strategy=environment.get("MINGA_STRATEGY"),
-                timeout_seconds=float(environment.get("MINGA_TIMEOUT_SECONDS", "120")),
-            )
-        except (KeyError, ValueError) as error:
-            raise ConfigError(
-                f"RANK and WORLD_SIZE are set, but {error} is missing or malformed; "
-                "start the script with 'minga launch' or torchrun, or set MASTER_ADDR and MASTER_PORT too"
-            ) from None
-
-    def connect(self, resources: contextlib.ExitStack) -> Transport:
-        """The transport to the other ranks."""
-        address = socket.gethostbyname(self.address)
-        if not self.held and self.rank == 0:
-            resources.enter_context(hold_meeting(address, self.port))
-        return join_group(
-            address,
-            self.port,
-            self.run.name if self.run is not None else os.environ.get("TORCHELASTIC_RUN_ID", "minga"),
-            rank=self.rank,
-            size=self.size,
-            address=own_address_towards(address, self.port),
-            timeout_seconds=self.timeout_seconds,
-            # All hosts of a lab have this machine's name, so the launcher gives them others.
-            hosts=os.environ.get("MINGA_HOST") or socket.gethostname(),
-        )
+    if size <= servers:
+        raise ConfigError(f"{size} ranks are too few for {describe(made)}: {servers} of them serve")
+    check_nodes(made, size - servers)
+    address = socket.gethostbyname(given.get("MASTER_ADDR", "127.0.0.1"))
+    resources = contextlib.ExitStack()
+    held_by_launcher = run is not None or given.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if rank == 0 and not held_by_launcher:
+        resources.enter_context(hold_meeting(address, port))
+    transport = join_group(
+        address,
+        port,
+        run.name if run is not None else given.get("TORCHELASTIC_RUN_ID", "minga"),
+        rank=rank,
+        size=size,
+        address=own_address_towards(address, port),
+        timeout_seconds=timeout_seconds,
+        # All hosts of a lab have this machine's name, so the launcher gives them others.
+        hosts=given.get("MINGA_HOST") or socket.gethostname(),
+    )
+    return OwnLoop(made, transport, run, seed=seed, resources=resources)
 
 
 class OwnLoop:
@@ -136,22 +98,23 @@ class OwnLoop:
         self,
         strategy: Strategy,
         transport: Transport,
-        recorder: Recorder,
-        seed: int,
-        resources: contextlib.ExitStack,
-        metering: Metering | None = None,
-        facts: RunFacts | None = None,
+        run: Path | None = None,
+        *,
+        seed: int = 0,
+        resources: contextlib.ExitStack | None = None,
     ) -> None:
+        """`run`: the directory for its events, if there is one; `resources`: what is given back at the end."""
         self.strategy = strategy
-        self._recorder = recorder
         self._seed = seed
-        self._resources = resources
-        self._metering = metering
-        self._facts = facts
-        self._comm = traced(transport, recorder)
+        self._experiment = None if run is None else load(run / "experiment.toml")
+        self._recorder = Recorder(None if run is None else event_file(run, transport.rank))
+        self._comm = traced(transport, self._recorder)
+        self._resources = resources or contextlib.ExitStack()
+        self._resources.callback(self._comm.close)
+        self._resources.callback(self._recorder.close)
         self._replica: Replica | None = None
-        self._loader: SharedLoader | None = None
-        self._run_log: RunLog | None = None
+        self._loader: SharedLoader
+        self._run_log: RunLog
         self._samples = 0
         self._updating = False
         self._finished = False
@@ -183,48 +146,34 @@ class OwnLoop:
         replica.rank = self.rank
         optimizer.register_step_pre_hook(self._refuse_double_step)
         self._loader = SharedLoader(
-            loader,
-            seed=self._seed,
-            rank=self.rank,
-            workers=lambda: self.workers,
-            taking=self._take,
-            without_samples=self._step_without_samples,
+            loader, seed=self._seed, rank=self.rank, workers=lambda: self.workers, taking=self._take
         )
-        replica.when_ready = lambda bucket: self.strategy.gradient_ready(replica, bucket, self._comm)
-        self._comm.merges = replica.progress
-        replica.replicas = self.workers
-        replica.progress.begin(0, self.workers, lockstep=self.strategy.traits.lockstep)
-        self.strategy.start(replica, self._comm)
-        take_buffers(model, self._comm)
-        self._run_log = RunLog(replica, self._comm, self._recorder, self._metering, self._facts)
-        self._run_log.started(samples=self._loader.order.samples, batch=loader.batch_size or 0, epochs=None, steps=None)
+        self._run_log = RunLog(replica, self._comm, self._recorder, self._experiment, strategy=self.strategy)
+        start_together(self.strategy, replica, self._comm)
+        self._run_log.started(samples=self._loader.order.samples, batch=self._loader.batch, epochs=None, steps=None)
         atexit.register(self._check_finished)
-        self._serve_if_asked()
+        self._serve_if_asked(replica)
         return model, optimizer, self._loader
 
     def step(self, loss: Tensor) -> None:
         """Backward, exchange, update: instead of `zero_grad()`, `loss.backward()` and `optimizer.step()`."""
-        replica = self._prepared()
-        replica.step += 1
-        replica.compute_gradients(lambda: loss)
-        self._exchange()
+        self._step(lambda: loss)
 
     def sum(self, *values: float) -> list[float]:
         """Sums over all workers, such as of correct answers and of samples."""
-        together = self._together()
-        with self._aside(together):
+        together = self._comm.group(range(self.workers))
+        with self._run_log.messages_aside(together) if self._replica is not None else contextlib.nullcontext():
             return all_reduce_sum(together, *values)
 
     def agree(self) -> None:
         """Make BatchNorm statistics and other buffers equal on all workers: before evaluating or saving."""
-        together = self._together()
-        with self._aside(together):
-            agree_on_buffers(self._prepared().model, together)
+        model, together = self._prepared().model, self._comm.group(range(self.workers))
+        with self._run_log.messages_aside(together):
+            agree_on_buffers(model, together)
 
     def finish(self) -> None:
         """After the last step: all workers have the same model."""
         replica = self._prepared()
-        assert self._run_log is not None
         with self._recorder.spans.span("exchange"):
             self.strategy.finish(replica, self._comm)
         self._run_log.finished()
@@ -233,8 +182,6 @@ class OwnLoop:
 
     def close(self) -> None:
         """Give back connections; done at the end of the process otherwise."""
-        self._recorder.close()
-        self._comm.close()
         self._resources.close()
 
     def _prepared(self) -> Replica:
@@ -244,47 +191,32 @@ class OwnLoop:
             raise UsageError("run.finish was called already; no step can follow")
         return self._replica
 
-    def _aside(self, together: Transport) -> contextlib.AbstractContextManager[None]:
-        """Around messages that are not training."""
-        if self._run_log is not None:
-            return self._run_log.messages_aside(together)
-        return self._recorder.traffic.paused()
-
-    def _together(self) -> Transport:
-        return self._comm.group(range(self.workers))
-
-    def _take(self, share: Share, batch: int) -> None:
+    def _take(self, share: Share) -> None:
+        """The samples of the next step; where this rank has none, it takes part without any."""
         replica = self._prepared()
         self._samples = len(share.indices)
         replica.statistics.keep()  # the script goes forward next
-        replica.info.weight, replica.info.batch_fraction = share.weight, self._samples / batch
+        replica.info.weight, replica.info.batch_fraction = share.weight, self._samples / self._loader.batch
+        if not self._samples:
+            self._step(None)
 
-    def _step_without_samples(self) -> None:
+    def _step(self, compute_loss: Callable[[], Tensor] | None) -> None:
         replica = self._prepared()
         replica.step += 1
-        replica.compute_gradients(None)
-        self._exchange()
-
-    def _exchange(self) -> None:
-        replica, loader, run_log = self._prepared(), self._loader, self._run_log
-        assert loader is not None and run_log is not None
+        replica.compute_gradients(compute_loss)
         self._updating = True
         try:
             with self._recorder.spans.span("exchange"):
                 self.strategy.step(replica, self._comm)
         finally:
             self._updating = False
-        run_log.stepped(samples=self._samples, progress=0.0, epoch=loader.order.progress)
-        run_log.looked_for_non_finite()
-        self._serve_if_asked()
+        self._run_log.stepped(samples=self._samples, progress=0.0, epoch=self._loader.order.progress)
+        self._serve_if_asked(replica)
 
-    def _serve_if_asked(self) -> None:
-        assert self._replica is not None and self._run_log is not None
+    def _serve_if_asked(self, replica: Replica) -> None:
         if self.rank >= self.workers:
-            self._run_log.serving()
-            with self._recorder.spans.span("serve"):
-                serve(self.strategy, self._replica, self._comm)
-            self._run_log.finished()
+            with self._run_log.serving():
+                capability(self.strategy, replica, Serving).serve(replica, self._comm)
             self._finished = True
             sys.exit(0)  # a server has no part in the rest of the user's script
 

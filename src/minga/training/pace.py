@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterator
 
 from minga.comm.transport import Transport
-from minga.measure.machine.control_groups import cpu_groups, throttled_seconds
-from minga.measure.machine.files import ROOT
+from minga.measure.kernel import ROOT, cpu_groups, throttled_seconds
 from minga.measure.spans import Spans
 from minga.runs.experiment import Experiment
 

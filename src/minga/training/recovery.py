@@ -21,9 +21,9 @@ from minga.comm import Transport, all_reduce_mean
 from minga.data.order import left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, agreed_facts, go_on_with
+from minga.strategies.capabilities import Agreeing, active, capability
 from minga.strategies.parameter_server.recovery import meet
-from minga.training.checkpoints.snapshot import Snapshot, put_back, take
+from minga.training.checkpoints.snapshot import Snapshot, longest_blob, put_back, take
 from minga.training.train_state import Beginning, TrainState
 
 __all__ = ["recover"]
@@ -133,19 +133,14 @@ def _owe_what_is_missing(
     order.owed = owed + order.owed
     state.order.go_to(order.position())
     replica.step = progress.last_applied_step = last
-    _begin_here(state)
-
-
-def _begin_here(state: TrainState) -> None:
-    """All samples until here are in the parameters or owed; should ranks recover again before training, this holds."""
-    state.beginning = Beginning(state.replica.step, state.order.copy(), 0, 1)
-    state.replica.progress.begin(state.replica.step, 1)
+    state.begin_alone()
 
 
 def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[int]) -> None:
-    replica, facts = state.replica, agreed_facts(strategy, state.replica)
-    _forget(state)
-    go_on_with(strategy, replica, facts)
+    replica = state.replica
+    facts = capability(strategy, replica, Agreeing).agreed_facts(replica)
+    replica.state.clear()  # what strategies remember is of other ranks that are no longer the same
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
     text = json.dumps({"step": replica.step, "order": state.order.position(), "agreed_facts": facts}).encode()
     blob = take(state, strategy, comm, shared_only=True).to_bytes() if behind else b""
     pending = []
@@ -162,7 +157,7 @@ def _lead(state: TrainState, strategy: Strategy, comm: Transport, behind: list[i
 def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int, *, behind: bool) -> None:
     replica = state.replica
     text = _receive(comm, leader, _LONGEST_TEXT)
-    blob = _receive(comm, leader, 64 * replica.parameters.nbytes + (64 << 20)) if behind else b""
+    blob = _receive(comm, leader, longest_blob(replica)) if behind else b""
     try:
         position = json.loads(text)
         order = state.order.copy()
@@ -172,13 +167,13 @@ def _follow(state: TrainState, strategy: Strategy, comm: Transport, leader: int,
         raise ProtocolError(f"its position is malformed: {error}") from None
     snapshot = Snapshot.from_bytes(blob, state) if behind else None
     # Until here nothing has changed: should the leader die, this rank may have to lead, and knows whose samples it has.
-    _forget(state)
+    replica.state.clear()
     if snapshot is not None:
         put_back(snapshot, state, strategy, shared_only=True)
     state.order.go_to(order.position())
     replica.step = replica.progress.last_applied_step = step
-    go_on_with(strategy, replica, facts)
-    _begin_here(state)
+    capability(strategy, replica, Agreeing).go_on_with(replica, facts)
+    state.begin_alone()
 
 
 def _receive(comm: Transport, source: int, longest: int) -> bytes:
@@ -189,11 +184,6 @@ def _receive(comm: Transport, source: int, longest: int) -> bytes:
     content = torch.empty(int(length), dtype=torch.uint8)
     comm.receive(content, source)
     return content.numpy().tobytes()
-
-
-def _forget(state: TrainState) -> None:
-    """What strategies remember is of other ranks that are no longer the same."""
-    state.replica.state.clear()
 
 
 def _digest(state: TrainState) -> int:

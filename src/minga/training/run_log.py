@@ -1,7 +1,7 @@
 """Turns what a training loop does into events.
 
-    run_log = RunLog(replica, comm, recorder, metering_of(experiment, comm.rank))
-    run_log.started(...); run_log.stepped(...); run_log.finished()
+    run_log = RunLog(replica, comm, recorder, experiment, workload)
+    run_log.started(...); good = run_log.stepped(...); run_log.finished()
 
 What counts is training: from `started` to `finished`, without evaluations. That holds for times, messages, samples of
 the process and the counters of interfaces alike.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from minga.base.spec import describe
 from minga.comm.traced import TracedTransport
@@ -30,10 +31,10 @@ from minga.measure.events import (
 from minga.measure.interfaces import InterfaceMeter
 from minga.measure.meter import Metering
 from minga.measure.recorder import Recorder
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings
 from minga.model.non_finite import NonFiniteSteps
 from minga.model.replica import Replica
-from minga.runs.experiment import Experiment
+from minga.runs.experiment import Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import Strategy
 
@@ -83,25 +84,27 @@ class RunLog:
         replica: Replica,
         comm: Transport,
         recorder: Recorder,
-        metering: Metering | None = None,
-        facts: RunFacts | None = None,
-        *,
-        non_finite_steps: int = 10,
+        experiment: Experiment | None = None,
+        workload: Workload | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
-        """`metering`: None for nothing but the events of training."""
+        """Without an experiment there is nothing but the events of training; `strategy`: see `run_facts`."""
         self._replica = replica
         self._comm = comm
         self._recorder = recorder
-        self._metering = metering or Metering()
-        self._facts = facts or RunFacts()
-        self._interfaces = InterfaceMeter() if self._metering.alone_on_host else None
+        self._metering, self._facts, settings = Metering(), RunFacts(), Training()
+        if experiment is not None:
+            self._metering, settings = metering_of(experiment, replica.rank), experiment.training
+            self._facts = run_facts(experiment, workload, replica.rank, strategy)
+        self._interfaces = InterfaceMeter()
+        """Counts nothing before it is resumed, which needs a host of this rank's own."""
         self._began = 0.0
         self._waited = 0.0
-        self._before: dict[str, float] = {}
+        self._before: Mapping[str, float] = {}
         self._samples = 0
         self._started = False
         self._finished = False
-        self._non_finite = NonFiniteSteps(non_finite_steps)
+        self._non_finite = NonFiniteSteps(settings.non_finite_steps_in_a_row)
         self._resumed: tuple[int, str] | None = None
 
     def totals(self) -> dict[str, float]:
@@ -118,7 +121,7 @@ class RunLog:
 
     def go_on(self, totals: Mapping[str, float], step: int, checkpoint: str) -> None:
         """Before `started`: count on from a checkpoint's totals (none on another number of ranks)."""
-        self._before = dict(totals)
+        self._before = totals
         self._resumed = (step, checkpoint)
 
     def started(self, *, samples: int | None, batch: int, epochs: int | None, steps: int | None) -> None:
@@ -126,7 +129,7 @@ class RunLog:
         if self._started:
             return
         self._started, comm = True, self._comm
-        if self._interfaces is not None:
+        if self._metering.alone_on_host:
             self._interfaces.resume()
         self._recorder.spans.take()
         self._recorder.traffic.reset()  # handing out the first parameters is not training
@@ -134,32 +137,17 @@ class RunLog:
         self._recorder.traffic.count(int(before.get("bytes", 0)), int(before.get("messages", 0)))
         self._samples, self._waited = int(before.get("samples", 0)), before.get("waited", 0.0)
         self._began = comm.now() - before.get("seconds", 0.0)
+        who: dict[str, Any] = {"rank": comm.rank, "ranks": comm.size, "pid": os.getpid(), **vars(self._facts)}
         if self._resumed is not None and self._recorder.has_history:
             step, checkpoint = self._resumed
-            event: Event = Resumed(
-                time=comm.now(),
-                rank=comm.rank,
-                ranks=comm.size,
-                pid=os.getpid(),
-                step=step,
-                checkpoint=checkpoint,
-                **vars(self._facts),
-            )
+            self._say(Resumed(time=comm.now(), step=step, checkpoint=checkpoint, **who))
         else:
-            event = Started(
-                time=comm.now(),
-                rank=comm.rank,
-                ranks=comm.size,
-                pid=os.getpid(),
-                parameters=self._replica.layout.length,
-                samples=samples,
-                batch=batch,
-                epochs=epochs,
-                steps=steps,
-                **vars(self._facts),
+            length = self._replica.layout.length
+            self._say(
+                Started(
+                    time=comm.now(), parameters=length, samples=samples, batch=batch, epochs=epochs, steps=steps, **who
+                )
             )
-        self._recorder.emit(event)
-        self._recorder.flush()
         self._recorder.start_meter(self._metering)
 
     def recovered(
@@ -173,7 +161,7 @@ class RunLog:
     ) -> None:
         """Training goes on with others; `owed`: samples that were given out and are in no model."""
         self._comm = comm
-        self._recorder.emit(
+        self._say(
             RankRecovered(
                 time=comm.now(),
                 rank=comm.rank,
@@ -186,60 +174,40 @@ class RunLog:
                 owed=owed,
             )
         )
-        self._recorder.flush()
 
-    def serving(self) -> None:
-        self._recorder.emit(RankServing(time=self._comm.now()))
-        self._recorder.flush()
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Around the time in which this rank serves instead of training; with its end, the rank is done."""
+        self._say(RankServing(time=self._comm.now()))
+        with self._recorder.spans.span("serve"):
+            yield
+        self.finished()
 
-    def stepped(self, *, samples: int, progress: float, epoch: float) -> None:
-        traffic = self._recorder.traffic
+    def stepped(self, *, samples: int, progress: float, epoch: float) -> bool:
+        """After each step: whether it counts. Too many in a row with NaN or infinity are an error."""
+        traffic, replica, comm = self._recorder.traffic, self._replica, self._comm
         self._samples += samples
-        if not self._recorder.keeps_events:
-            self._take()
-            return
-        replica = self._replica
-        self._recorder.emit(
-            (
-                self._comm.now(),
-                replica.step,
-                progress,
-                epoch,
-                replica.info.loss,
-                samples,
-                self._take(),
-                traffic.bytes,
-                traffic.messages,
-            )
-        )
-
-    def looked_for_non_finite(self) -> bool:
-        """After each step: whether it counts; records NaN and infinities, and ends the run when there are too many."""
-        replica = self._replica
-        found = replica.info.non_finite
-        if found is None and not replica.info.skipped:
-            self._non_finite.in_a_row = 0
-            return True
-        if found is not None:
+        seconds = self._take()
+        if self._recorder.keeps_events:
+            loss, sent, messages = replica.info.loss, traffic.bytes, traffic.messages
             self._recorder.emit(
+                (comm.now(), replica.step, progress, epoch, loss, samples, seconds, sent, messages)  # a `Stepped`
+            )
+        found, skipped = replica.info.non_finite, replica.info.skipped
+        if found is not None:
+            self._say(
                 FoundNonFinite(
-                    time=self._comm.now(),
-                    rank=self._comm.rank,
+                    time=comm.now(),
+                    rank=comm.rank,
                     step=replica.step,
                     layer=found.layer,
                     value=str(found.value),
                     in_a_row=self._non_finite.in_a_row + 1,
                 )
             )
-            self._recorder.flush()
-        self._non_finite.stepped(
-            rank=self._comm.rank,
-            step=replica.step,
-            found=found,
-            skipped=replica.info.skipped,
-            rates=replica.learning_rates,
+        return self._non_finite.stepped(
+            rank=comm.rank, step=replica.step, found=found, skipped=skipped, rates=replica.learning_rates
         )
-        return False
 
     @contextmanager
     def evaluation(self, epoch: float, together: Transport) -> Iterator[Findings]:
@@ -253,7 +221,7 @@ class RunLog:
         seconds = self._comm.now() - began
         self._began += seconds
         if self._comm.rank == 0 and findings.numbers:
-            self._recorder.emit(
+            self._say(
                 Evaluated(
                     time=self._comm.now(),
                     step=self._replica.step,
@@ -264,32 +232,28 @@ class RunLog:
                     tables=findings.tables,
                 )
             )
-            self._recorder.flush()
 
     @contextmanager
     def messages_aside(self, together: Transport) -> Iterator[None]:
         """Around messages of some ranks that are not training: they don't count."""
         # A rank that evaluates alone sends nothing for it, and a server beside it may go on with its own work.
-        interfaces = self._interfaces if together.size > 1 and not self._finished else None
+        counting = self._metering.alone_on_host and together.size > 1 and not self._finished
         with self._recorder.traffic.paused():
-            if interfaces is not None:
-                interfaces.pause()
+            if counting:
+                self._interfaces.pause()
             yield
-            if interfaces is not None:
-                interfaces.resume()
+            if counting:
+                self._interfaces.resume()
 
     def finished(self) -> None:
         self._take()
-        now = self._comm.now()
+        now, traffic = self._comm.now(), self._recorder.traffic
         seconds = now - self._began
         self._finished = True
         self._recorder.stop_meter()
-        counts = None
-        if self._interfaces is not None:
-            self._interfaces.pause()
-            counts = self._interfaces.counts
-        traffic = self._recorder.traffic
-        self._recorder.emit(
+        self._interfaces.pause()
+        counts = self._interfaces.counts
+        self._say(
             Finished(
                 time=now,
                 steps=self._replica.step,
@@ -304,6 +268,10 @@ class RunLog:
                 digest=self._replica.digest(),
             )
         )
+
+    def _say(self, event: Event) -> None:
+        """Events that come seldom are there at once."""
+        self._recorder.emit(event)
         self._recorder.flush()
 
     def _take(self) -> dict[str, float]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from minga.data.batches import blocks_of, length
 from minga.data.order import Order, Share
-from minga.data.stream import StreamedOrder, StreamReader, is_stream
+from minga.data.stream import StreamedOrder, is_stream
 from minga.errors import WorkloadError
+from minga.training.train_state import order_of
 
 __all__ = ["SharedLoader"]
 
@@ -27,27 +27,21 @@ class SharedLoader:
         seed: int,
         rank: int,
         workers: Callable[[], int],
-        taking: Callable[[Share, int], None],
-        without_samples: Callable[[], None],
+        taking: Callable[[Share], None],
     ) -> None:
-        """`taking` is called with each share before its batch is used; `without_samples` stands in for an empty one."""
-        self._batch = _check(loader)
-        self._taking = taking
-        self._without_samples = without_samples
+        """`taking` is called with each share before its batch is used; one without samples has no batch."""
+        self.batch = _check(loader)
         self.dataset = loader.dataset
-        self.order: Order
-        self._batches: Iterable[Any]
-        if is_stream(loader.dataset):
-            self.order = StreamedOrder(StreamReader(loader.dataset))
-            self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
-            self._batches = _StreamedBatches(self.order, self._sampler, loader.collate_fn)
+        self.order = order = order_of(loader.dataset, seed, shuffle=isinstance(loader.sampler, RandomSampler))
+        self._taking = taking
+        self._sampler = sampler = _ShareSampler(order, rank, workers, self.batch, loader.drop_last)
+        self._batches: Callable[[], Iterable[Any]]
+        if isinstance(order, StreamedOrder):  # read in this process
+            self._batches = lambda: (loader.collate_fn(order.read(sampler.shares[-1])) for _ in sampler)
             return
-        shuffled = isinstance(loader.sampler, RandomSampler)
-        self.order = Order(length(loader.dataset), seed, shuffle=shuffled, blocks=blocks_of(loader.dataset))
-        self._sampler = _ShareSampler(self.order, rank, workers, self._batch, loader.drop_last)
-        self._batches = DataLoader(
+        indexed = DataLoader(
             loader.dataset,
-            batch_sampler=self._sampler,
+            batch_sampler=sampler,
             num_workers=loader.num_workers,
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
@@ -58,6 +52,7 @@ class SharedLoader:
             prefetch_factor=loader.prefetch_factor,
             persistent_workers=loader.persistent_workers,
         )
+        self._batches = lambda: indexed
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -65,58 +60,45 @@ class SharedLoader:
     def __iter__(self) -> Iterator[Any]:
         shares = self._sampler.shares
         shares.clear()
-        for batch in self._batches:
-            self._taking(shares.popleft(), self._batch)
+        for batch in self._batches():
+            self._taking(shares.popleft())
             yield batch
         while shares:  # the last batch was too short for this rank to get a sample
-            self._taking(shares.popleft(), self._batch)
-            self._without_samples()
+            self._taking(shares.popleft())
 
 
-class _ShareSampler(Sampler[list[int]]):
-    """The indices of one rank's batches; `shares` has those that were handed out and not yet used."""
+@dataclass
+class _ShareSampler:
+    """The indices of one rank's batches."""
 
-    def __init__(self, order: Order, rank: int, workers: Callable[[], int], batch: int, drop_last: bool) -> None:
-        self._order = order
-        self._rank = rank
-        self._workers = workers
-        self._batch = batch
-        self._drop_last = drop_last
-        self.shares: deque[Share] = deque()
+    order: Order
+    rank: int
+    workers: Callable[[], int]
+    batch: int
+    drop_last: bool
+    shares: deque[Share] = field(default_factory=deque)
+    """Those that were handed out and not yet used."""
 
     def __len__(self) -> int:
-        together, samples = self._workers() * self._batch, self._order.samples
+        together, samples = self.workers() * self.batch, self.order.samples
         if samples is None:
             raise TypeError("a stream without a length has no number of batches")
-        return samples // together if self._drop_last else -(-samples // together)
+        return samples // together if self.drop_last else -(-samples // together)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = self._order
+        order = self.order
         if order.offset:  # the loop before this one was left by a break
             order.next_epoch()
         epoch = order.epoch
         while order.epoch == epoch:
-            workers = self._workers()
-            if self._drop_last and order.left(workers * self._batch) < workers * self._batch:
+            workers = self.workers()
+            if self.drop_last and order.left(workers * self.batch) < workers * self.batch:
                 order.next_epoch()
                 return
-            share = order.take(self._rank, workers, self._batch)
+            share = order.take(self.rank, workers, self.batch)
             self.shares.append(share)
             if len(share.indices):
                 yield share.indices.tolist()
-
-
-@dataclass(frozen=True)
-class _StreamedBatches:
-    """One rank's batches of a stream, read in this process."""
-
-    order: StreamedOrder
-    sampler: _ShareSampler
-    collate: Callable[[list[Any]], Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in self.sampler:
-            yield self.collate(self.order.read(self.sampler.shares[-1]))
 
 
 def _check(loader: DataLoader[Any]) -> int:

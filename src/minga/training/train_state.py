@@ -6,33 +6,31 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from minga.comm.transport import Transport
 from minga.data.batches import batches_ahead, blocks_of, collate, fetch, length, to_device
-from minga.data.fingerprint import known_fingerprint
 from minga.data.order import Order, Share
 from minga.data.read_ahead import ReadAhead
 from minga.data.reader_processes import ReaderProcesses
 from minga.data.stream import StreamedOrder, StreamReader, is_stream
 from minga.errors import WorkloadError
 from minga.measure.spans import NO_SPANS, Spans
-from minga.metrics.evaluation import evaluate
-from minga.metrics.findings import Findings
+from minga.metrics.evaluation import Findings, evaluate
 from minga.model.keras_parts import part_seeds, register_variables
 from minga.model.replica import Replica, trainable
 from minga.model.weights import take_weights
 from minga.runs.experiment import Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import agreed_facts
+from minga.strategies.capabilities import Agreeing, capability
 from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period
 
-__all__ = ["Beginning", "TrainState", "batch_of", "build_train_state"]
+__all__ = ["Beginning", "TrainState", "build_train_state", "order_of"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,6 @@ class TrainState:
     workload: Workload
     replica: Replica
     order: Order
-    device: torch.device
     batch: int
     """Samples of this rank in a full step; where they don't divide evenly, the larger number."""
     total_batch: int | None
@@ -68,13 +65,39 @@ class TrainState:
     """Processes that read; None: this one does."""
     seed: int = 0
 
+    @classmethod
+    def of(cls, experiment: Experiment, workload: Workload, replica: Replica, order: Order, **own: Any) -> Self:
+        """At the beginning of an experiment; `own`: the fields that only some class of states has."""
+        settings = experiment.training
+        batch = settings.batch or workload.batch
+        if settings.total_batch is not None:
+            batch = -(-settings.total_batch // experiment.cluster.nodes)
+        return cls(
+            workload=workload,
+            replica=replica,
+            order=order,
+            batch=batch,
+            total_batch=settings.total_batch,
+            epochs=None if settings.steps is not None else settings.epochs or workload.epochs,
+            steps=settings.steps,
+            base_learning_rates=replica.learning_rates,
+            seed=settings.seed,
+            **own,
+        )
+
     def begin(self, strategy: Strategy, rank: int, trainers: int) -> None:
         """From here on the ranks that train stay the same."""
         replica, state = self.replica, ServerState.of(self.replica)
         self.beginning = Beginning(replica.step, self.order.copy(), rank, trainers)
         state.periods += 1
-        workers, facts = tuple(map(state.name_of, range(trainers))), agreed_facts(strategy, replica)
+        workers = tuple(map(state.name_of, range(trainers)))
+        facts = capability(strategy, replica, Agreeing).agreed_facts(replica)
         state.period = Period(state.periods, replica.step, self.order.position(), workers, facts)
+
+    def begin_alone(self) -> None:
+        """All samples until here are in the parameters or owed; should ranks recover before training, this holds."""
+        self.beginning = Beginning(self.replica.step, self.order.copy(), 0, 1)
+        self.replica.progress.begin(self.replica.step, 1)
 
     @property
     def survivor(self) -> bool:
@@ -82,9 +105,8 @@ class TrainState:
         return self.beginning is not None
 
     @property
-    def known_data(self) -> str | None:
-        """Which data it trains on, where that is known without reading them."""
-        return known_fingerprint(self.workload.train)
+    def device(self) -> torch.device:
+        return self.replica.parameters.device
 
     @property
     def progress(self) -> float:
@@ -143,14 +165,6 @@ class TrainState:
                 group["lr"] = rate * factor
 
 
-def batch_of(experiment: Experiment, usual: int) -> int:
-    """Samples of a node in a full step; where they don't divide evenly, the larger number."""
-    settings = experiment.training
-    if settings.total_batch is not None:
-        return -(-settings.total_batch // experiment.cluster.nodes)
-    return settings.batch or usual
-
-
 def build_train_state(
     experiment: Experiment,
     workload: Workload,
@@ -175,10 +189,8 @@ def build_train_state(
     if settings.start_from is not None:
         take_weights(model, Path(settings.start_from))
     optimizer = workload.optimizer([tensor for _, tensor in trainable(model)])
-    nodes = experiment.cluster.nodes
-    batch = batch_of(experiment, workload.batch)
     # With a fixed total batch, one node alone would have the same: nothing grows.
-    growth = 1 if settings.total_batch is not None else nodes
+    growth = 1 if settings.total_batch is not None else experiment.cluster.nodes
     factor = {"constant": 1.0, "linear": growth, "sqrt": math.sqrt(growth)}[settings.learning_rate_rule]
     for group in optimizer.param_groups:
         if settings.learning_rate is not None:
@@ -188,17 +200,13 @@ def build_train_state(
     replica.rank = rank
     part_seeds(model, rank)
     torch.manual_seed(settings.seed * 1_000_003 + rank + 1)
-    train_state = TrainState(
-        workload=workload,
-        replica=replica,
-        order=_order_of(workload, settings),
-        device=device,
-        batch=batch,
-        total_batch=settings.total_batch,
-        epochs=None if settings.steps is not None else settings.epochs or workload.epochs,
-        steps=settings.steps,
-        base_learning_rates=replica.learning_rates,
-    )
+    order = order_of(workload.train, settings.seed, drop_last=settings.drop_last)
+    if workload.schedule is not None and order.samples is None and settings.steps is None:
+        raise WorkloadError(
+            f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
+            "nobody knows how far training has come; give the stream a __len__, or train with --steps"
+        )
+    train_state = TrainState.of(experiment, workload, replica, order)
     if reads:
         _set_readers(train_state, settings)
     return train_state
@@ -214,20 +222,14 @@ def _set_readers(train_state: TrainState, settings: Training) -> None:
     usual = max(batches_ahead(dataset), 2 * settings.readers)
     batches = settings.read_ahead if settings.read_ahead is not None else usual
     if settings.readers:
-        train_state.readers, train_state.seed = ReaderProcesses(dataset, settings.readers), settings.seed
-        train_state.ahead = ReadAhead(train_state.read, batches=batches, threads=settings.readers) if batches else None
-    elif batches:
-        train_state.ahead = ReadAhead(train_state.read, batches=batches)
+        train_state.readers = ReaderProcesses(dataset, settings.readers)
+    if batches:
+        threads = {"threads": settings.readers} if settings.readers else {}
+        train_state.ahead = ReadAhead(train_state.read, batches=batches, **threads)
 
 
-def _order_of(workload: Workload, settings: Training) -> Order:
-    if is_stream(workload.train):
-        reader = StreamReader(workload.train)
-        if workload.schedule is not None and reader.samples is None and settings.steps is None:
-            raise WorkloadError(
-                f"{workload.name} has a schedule for its learning rate, and its data is a stream without a length, so "
-                "nobody knows how far training has come; give the stream a __len__, or train with --steps"
-            )
-        return StreamedOrder(reader, drop_last=settings.drop_last)
-    blocks = blocks_of(workload.train)
-    return Order(length(workload.train), settings.seed, blocks=blocks, drop_last=settings.drop_last)
+def order_of(dataset: Any, seed: int, *, shuffle: bool = True, drop_last: bool = False) -> Order:
+    """Which samples of a data set come when; those of a stream come in its own order."""
+    if is_stream(dataset):
+        return StreamedOrder(StreamReader(dataset), drop_last=drop_last)
+    return Order(length(dataset), seed, shuffle=shuffle, blocks=blocks_of(dataset), drop_last=drop_last)

@@ -13,7 +13,7 @@ from minga.data.order import takers
 from minga.errors import WorkloadError, WrongLength
 from minga.model.buffers import take_statistics
 from minga.model.replica import Replica
-from minga.model.sync_batch_norm.normalise import APART
+from minga.model.sync_batch_norm import APART
 from minga.runs.experiment import Experiment
 from minga.strategies.capabilities import active
 from minga.training.pace import Pace

@@ -10,48 +10,36 @@ from pathlib import Path
 
 from minga.errors import unknown
 from minga.runs.workload import Workload
-from minga.workloads.captions import flickr8k_captions
+from minga.workloads import mnist, tasks, text
+from minga.workloads.captions.workload import flickr8k_captions
 from minga.workloads.cifar10 import cifar10_vgg
 from minga.workloads.digits import digits
 from minga.workloads.fish import fish_resnet34
-from minga.workloads.mnist import (
-    fashion_mnist_cnn,
-    fashion_mnist_lenet5,
-    fashion_mnist_resnet,
-    mnist_cnn,
-    mnist_lenet5,
-    mnist_lenet5_adam,
-    mnist_mlp,
-    mnist_nielsen,
-    mnist_resnet,
-)
-from minga.workloads.tasks import counting, digits_autoencoder, digits_labels, friedman
-from minga.workloads.text import shakespeare, shakespeare_gpt
 
 __all__ = ["WORKLOADS", "built_in"]
 
 WORKLOADS: dict[str, Callable[[Path | None], Workload]] = {
     "digits": digits,
-    "digits-labels": digits_labels,
-    "digits-autoencoder": digits_autoencoder,
-    "friedman": friedman,
-    "counting": counting,
-    "mnist": mnist_lenet5,
-    "mnist-lenet5": mnist_lenet5,
-    "mnist-lenet5-adam": mnist_lenet5_adam,
-    "mnist-nielsen": mnist_nielsen,
-    "mnist-mlp": mnist_mlp,
-    "mnist-cnn": mnist_cnn,
-    "mnist-resnet": mnist_resnet,
-    "fashion-mnist": fashion_mnist_lenet5,
-    "fashion-mnist-lenet5": fashion_mnist_lenet5,
-    "fashion-mnist-cnn": fashion_mnist_cnn,
-    "fashion-mnist-resnet": fashion_mnist_resnet,
+    "digits-labels": tasks.digits_labels,
+    "digits-autoencoder": tasks.digits_autoencoder,
+    "friedman": tasks.friedman,
+    "counting": tasks.counting,
+    "mnist": mnist.mnist_lenet5,
+    "mnist-lenet5": mnist.mnist_lenet5,
+    "mnist-lenet5-adam": mnist.mnist_lenet5_adam,
+    "mnist-nielsen": mnist.mnist_nielsen,
+    "mnist-mlp": mnist.mnist_mlp,
+    "mnist-cnn": mnist.mnist_cnn,
+    "mnist-resnet": mnist.mnist_resnet,
+    "fashion-mnist": mnist.fashion_mnist_lenet5,
+    "fashion-mnist-lenet5": mnist.fashion_mnist_lenet5,
+    "fashion-mnist-cnn": mnist.fashion_mnist_cnn,
+    "fashion-mnist-resnet": mnist.fashion_mnist_resnet,
     "cifar10-vgg": cifar10_vgg,
     "fish-resnet34": fish_resnet34,
     "flickr8k-captions": flickr8k_captions,
-    "shakespeare": shakespeare,
-    "shakespeare-gpt": shakespeare_gpt,
+    "shakespeare": text.shakespeare,
+    "shakespeare-gpt": text.shakespeare_gpt,
 }
 
 

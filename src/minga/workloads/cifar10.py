@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
@@ -59,10 +58,6 @@ def _convolutions(inputs: int, *widths: int) -> list[nn.Module]:
     return layers
 
 
-def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-
-
 def _scaled(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """Pictures stay bytes until they are used: a quarter of the memory."""
     pictures, classes = batch
@@ -83,7 +78,7 @@ def cifar10_vgg(data: Path | None = None) -> Workload:
         test=TensorDataset(*map(torch.from_numpy, read_cifar10_part(directory, "test"))),
         predict=_scaled,
         metrics={"accuracy": correct, "confusion": ConfusionMatrix()},
-        optimizer=_sgd,
+        optimizer=partial(torch.optim.SGD, lr=0.01, momentum=0.9),
         schedule=warm_up_and_fall,
         batch=64,
         epochs=30,

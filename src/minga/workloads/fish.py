@@ -7,7 +7,7 @@ whatever they show; or DIR is what `minga data prepare` has made of pictures, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from minga.data.directory import data_directory
 from minga.data.formats.base import PARTS, PictureShape
-from minga.data.formats.dataset import ReaderDataset, as_dataset
+from minga.data.formats.dataset import ReaderDataset
 from minga.data.formats.pictures import PictureReader
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.prepared.manifest import PreparedManifest, is_prepared
@@ -28,7 +27,7 @@ from minga.data.split import drawn_by_class
 from minga.errors import DataError
 from minga.metrics import F1, ConfusionMatrix
 from minga.runs.workload import FurtherTest, Workload, correct
-from minga.workloads.resnet import ResNet34
+from minga.workloads.models import ResNet34
 
 __all__ = ["fish_resnet34"]
 
@@ -40,10 +39,6 @@ Model = Callable[[], nn.Module]
 Pictures = ReaderDataset | PreparedDataset
 Sets = tuple[Pictures, Pictures | None, Pictures]
 """To train on, to validate with, to test on."""
-
-
-def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=0.05)
 
 
 def _in_full(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -76,7 +71,7 @@ def fish_resnet34(data: Path | None = None) -> Workload:
         predict=_in_full,
         metrics={"accuracy": correct, "F1": F1(), "confusion": ConfusionMatrix()},
         further_tests=further,
-        optimizer=_sgd,
+        optimizer=partial(torch.optim.SGD, lr=0.05),
         batch=128,
         test_batch=64,
         epochs=100,
@@ -106,7 +101,7 @@ def _in_folders(data: Path | None) -> tuple[Model, Sets]:
             f"there are pictures of {len(pictures.classes)} class ({pictures.classes[0]!r}); there should be a folder "
             "for each of two or more classes: DIR/cod/1.png, DIR/trout/2.jpg"
         )
-    train, validation, test = (as_dataset(pictures, places, dtype="float16") for places in _parts(pictures))
+    train, validation, test = (ReaderDataset(pictures, places, dtype="float16") for places in _parts(pictures))
     if not len(test):
         raise DataError(f"{len(pictures)} pictures are too few: 13 % of each class are tested on; give more")
     return partial(ResNet34, len(pictures.classes)), (train, validation if len(validation) else None, test)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
@@ -36,14 +35,6 @@ _SCALES = {"mnist": (0.1307, 0.3081), "fashion-mnist": (0.2860, 0.3530)}
 _SIDE, _CLASSES = 28, 10
 
 
-def _sgd(parameters: Iterable[nn.Parameter], rate: float, momentum: float = 0.9) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=rate, momentum=momentum)
-
-
-def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    return torch.optim.Adam(parameters, lr=0.01)
-
-
 def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
     pictures, classes = map(torch.from_numpy, read_idx_part(directory, split))
     height, width = pictures.shape[2:]
@@ -62,7 +53,15 @@ def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
 
 
 def _workload(
-    data: Path | None, dataset: str, model: Callable[[], nn.Module], *, suffix: str, rate: float, epochs: int
+    data: Path | None,
+    dataset: str,
+    suffix: str,
+    model: Callable[[], nn.Module],
+    optimizer: Callable[..., Optimizer],
+    *,
+    epochs: int,
+    schedule: Callable[[float], float] | None = None,
+    batch: int = 64,
 ) -> Workload:
     directory = dataset_directory(dataset, data, needs=[file for files in IDX_FILES.values() for file in files])
     return Workload(
@@ -70,22 +69,22 @@ def _workload(
         model=model,
         train=_split(dataset, directory, "train"),
         test=_split(dataset, directory, "test"),
-        optimizer=partial(_sgd, rate=rate),
-        batch=64,
+        optimizer=optimizer,
+        schedule=schedule,
+        batch=batch,
         epochs=epochs,
     )
 
 
 def mnist_lenet5(data: Path | None = None) -> Workload:
     """LeNet-5 on handwritten digits of 28x28: SGD with momentum and a rate that falls, 10 epochs."""
-    plain = _workload(data, "mnist", LeNet5, suffix="lenet5", rate=0.02, epochs=10)
-    return dataclasses.replace(plain, schedule=warm_up_and_fall)
+    sgd = partial(SGD, lr=0.02, momentum=0.9)
+    return _workload(data, "mnist", "lenet5", LeNet5, sgd, schedule=warm_up_and_fall, epochs=10)
 
 
 def mnist_lenet5_adam(data: Path | None = None) -> Workload:
     """LeNet-5 by the recipe of the Buenos Aires thesis: Adam with 0.01, batch 64."""
-    plain = _workload(data, "mnist", LeNet5, suffix="lenet5-adam", rate=0.01, epochs=5)
-    return dataclasses.replace(plain, optimizer=_adam)
+    return _workload(data, "mnist", "lenet5-adam", LeNet5, partial(Adam, lr=0.01), epochs=5)
 
 
 def mnist_nielsen(data: Path | None = None) -> Workload:
@@ -93,42 +92,37 @@ def mnist_nielsen(data: Path | None = None) -> Workload:
 
     In the thesis it took 60 epochs at a constant rate; here 20, with a rate that falls.
     """
-    plain = _workload(data, "mnist", NielsenNet, suffix="nielsen", rate=0.1, epochs=20)
-    plain_sgd = partial(_sgd, rate=0.1, momentum=0.0)
-    return dataclasses.replace(plain, optimizer=plain_sgd, schedule=warm_up_and_fall, batch=10)
+    sgd = partial(SGD, lr=0.1)
+    return _workload(data, "mnist", "nielsen", NielsenNet, sgd, schedule=warm_up_and_fall, batch=10, epochs=20)
 
 
 def mnist_mlp(data: Path | None = None) -> Workload:
     """Three dense layers on handwritten digits of 28x28."""
-    plain = _workload(data, "mnist", MultilayerPerceptron, suffix="mlp", rate=0.05, epochs=10)
-    return dataclasses.replace(plain, schedule=warm_up_and_fall)
+    sgd = partial(SGD, lr=0.05, momentum=0.9)
+    return _workload(data, "mnist", "mlp", MultilayerPerceptron, sgd, schedule=warm_up_and_fall, epochs=10)
 
 
-def _cnn(data: Path | None, dataset: str) -> Workload:
-    plain = _workload(data, dataset, SmallConvNet, suffix="cnn", rate=0.05, epochs=5)
-    return dataclasses.replace(plain, schedule=warm_up_and_fall)
-
-
-def mnist_cnn(data: Path | None = None) -> Workload:
+def mnist_cnn(data: Path | None = None, dataset: str = "mnist") -> Workload:
     """Two convolutions and two dense layers, 421,642 parameters."""
-    return _cnn(data, "mnist")
+    sgd = partial(SGD, lr=0.05, momentum=0.9)
+    return _workload(data, dataset, "cnn", SmallConvNet, sgd, schedule=warm_up_and_fall, epochs=5)
 
 
 def fashion_mnist_cnn(data: Path | None = None) -> Workload:
     """Two convolutions and two dense layers on pictures of clothes."""
-    return _cnn(data, "fashion-mnist")
+    return mnist_cnn(data, "fashion-mnist")
 
 
-def mnist_resnet(data: Path | None = None) -> Workload:
+def mnist_resnet(data: Path | None = None, dataset: str = "mnist") -> Workload:
     """A small residual network with batch norm."""
-    return _workload(data, "mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)
+    return _workload(data, dataset, "resnet", SmallResNet, partial(SGD, lr=0.05, momentum=0.9), epochs=3)
 
 
 def fashion_mnist_lenet5(data: Path | None = None) -> Workload:
     """LeNet-5 on pictures of clothes."""
-    return _workload(data, "fashion-mnist", LeNet5, suffix="lenet5", rate=0.01, epochs=5)
+    return _workload(data, "fashion-mnist", "lenet5", LeNet5, partial(SGD, lr=0.01, momentum=0.9), epochs=5)
 
 
 def fashion_mnist_resnet(data: Path | None = None) -> Workload:
     """A small residual network with batch norm on pictures of clothes."""
-    return _workload(data, "fashion-mnist", SmallResNet, suffix="resnet", rate=0.05, epochs=3)
+    return mnist_resnet(data, "fashion-mnist")

@@ -11,7 +11,7 @@ __all__ = [
     "LeNet5",
     "MultilayerPerceptron",
     "NielsenNet",
-    "ResidualBlock",
+    "ResNet34",
     "SmallConvNet",
     "SmallResNet",
     "SmallTransformer",
@@ -137,6 +137,31 @@ class SmallResNet(nn.Sequential):
             nn.Flatten(),
             nn.Linear(4 * width, classes),
         )
+
+
+class ResNet34(nn.Sequential):
+    """34 layers (He et al., arXiv:1512.03385), 21,283,017 parameters for grey pictures of any size and 9 classes."""
+
+    def __init__(self, classes: int = 9, *, channels: int = 1) -> None:
+        widths, depths = (64, 128, 256, 512), (3, 4, 6, 3)
+        blocks = []
+        for inputs, width, depth in zip((64, *widths), widths, depths, strict=False):
+            # The first block of each stage but the first halves the picture.
+            blocks.append(ResidualBlock(inputs, width, 1 if width == inputs else 2))
+            blocks += [ResidualBlock(width, width, 1) for _ in range(depth - 1)]
+        super().__init__(
+            nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            *blocks,
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(512, classes),
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 class _Layer(nn.Module):

@@ -8,22 +8,21 @@ They show what a workload of each kind looks like, and that metrics are right on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.utils.data import TensorDataset
+from torch.optim import Adam
 
-from minga.data.digits import load_digits
 from minga.data.formats.text import as_numbers, pieces
 from minga.metrics import F1, R2, AreaUnderROC, MeanSquaredError, Perplexity, RootMeanSquaredError, WordAccuracy
 from minga.runs.workload import Workload
+from minga.workloads.digits import every_fifth, load_digits
 from minga.workloads.models import DigitsNet, SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
+from minga.workloads.text import mean_entropy
 
 __all__ = ["LABELS", "counting", "digits_autoencoder", "digits_labels", "friedman", "number_in_words"]
 
@@ -44,20 +43,6 @@ _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 _CONTEXT = 32
 
 
-def _adam(parameters: Iterable[nn.Parameter], rate: float) -> Optimizer:
-    return torch.optim.Adam(parameters, lr=rate)
-
-
-def _split(*tensors: Tensor) -> tuple[TensorDataset, TensorDataset]:
-    """Every fifth sample is tested on."""
-    tested = torch.arange(len(tensors[0])) % 5 == 4
-    return TensorDataset(*(each[~tested] for each in tensors)), TensorDataset(*(each[tested] for each in tensors))
-
-
-def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.mse_loss(outputs, targets)
-
-
 # --- regression: a number for each sample -----------------------------------------------------------------------
 
 
@@ -72,15 +57,15 @@ def friedman(data: Path | None = None) -> Workload:
     first, second, third, fourth, fifth = inputs[:, :5].unbind(dim=1)
     clean = 10 * torch.sin(torch.pi * first * second) + 20 * (third - 0.5) ** 2 + 10 * fourth + 5 * fifth
     targets = clean + torch.randn(5000, generator=generator)
-    train, test = _split(inputs, targets.unsqueeze(1))
+    train, test = every_fifth(inputs, targets.unsqueeze(1))
     return Workload(
         name="friedman",
         model=lambda: nn.Sequential(nn.Linear(10, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)),
         train=train,
         test=test,
-        loss=_mean_squared_error,
+        loss=nn.functional.mse_loss,
         metrics={"R2": R2(), "RMSE": RootMeanSquaredError()},
-        optimizer=partial(_adam, rate=0.005),
+        optimizer=partial(Adam, lr=0.005),
         schedule=warm_up_and_fall,
         batch=32,
         epochs=20,
@@ -102,7 +87,7 @@ def digits_labels(data: Path | None = None) -> Workload:
     """Several labels: what is true of a handwritten digit, even, prime, above four, with a loop, of straight lines."""
     pictures, classes = load_digits()
     truth = torch.stack([torch.isin(classes, torch.tensor(digits)) for digits in LABELS.values()], dim=1)
-    train, test = _split(pictures, truth.float())
+    train, test = every_fifth(pictures, truth.float())
     return Workload(
         name="digits-labels",
         model=LabelsNet,
@@ -110,7 +95,7 @@ def digits_labels(data: Path | None = None) -> Workload:
         test=test,
         loss=nn.functional.binary_cross_entropy_with_logits,
         metrics={"F1": F1(average="macro"), "F1 micro": F1(average="micro"), "ROC AUC": AreaUnderROC()},
-        optimizer=partial(_adam, rate=0.003),
+        optimizer=partial(Adam, lr=0.003),
         schedule=warm_up_and_fall,
         batch=16,
         epochs=15,
@@ -146,16 +131,16 @@ def _itself(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 def digits_autoencoder(data: Path | None = None) -> Workload:
     """Autoencoding: handwritten digits squeezed into 8 numbers, without their classes."""
     pictures, _ = load_digits()
-    train, test = _split(pictures)
+    train, test = every_fifth(pictures)
     return Workload(
         name="digits-autoencoder",
         model=Autoencoder,
         train=train,
         test=test,
         predict=_itself,
-        loss=_mean_squared_error,
+        loss=nn.functional.mse_loss,
         metrics={"MSE": MeanSquaredError()},
-        optimizer=partial(_adam, rate=0.003),
+        optimizer=partial(Adam, lr=0.003),
         schedule=warm_up_and_fall,
         batch=16,
         epochs=30,
@@ -180,23 +165,18 @@ def number_in_words(number: int) -> str:
     return _ONES[number]
 
 
-def _entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean over all characters: since pieces are equally long, also the mean over samples."""
-    return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-
-
 def counting(data: Path | None = None) -> Workload:
     """Language modelling: learns to count in words, a character at a time."""
     numbers, characters = as_numbers(", ".join(map(number_in_words, range(2000))))
-    train, test = _split(*map(torch.from_numpy, pieces(numbers, _CONTEXT)))
+    train, test = every_fifth(*map(torch.from_numpy, pieces(numbers, _CONTEXT)))
     return Workload(
         name="counting",
         model=partial(SmallTransformer, len(characters), context=_CONTEXT, width=32, layers=2, heads=2),
         train=train,
         test=test,
-        loss=_entropy,
+        loss=mean_entropy,
         metrics={"perplexity": Perplexity(), "accuracy": WordAccuracy()},
-        optimizer=partial(_adam, rate=0.005),
+        optimizer=partial(Adam, lr=0.005),
         schedule=warm_up_and_fall,
         batch=32,
         epochs=10,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
@@ -17,24 +17,18 @@ from minga.data.formats.text import as_numbers, pieces
 from minga.data.packed import plain_text
 from minga.errors import ConfigError, DataError
 from minga.metrics import Perplexity, WordAccuracy
-from minga.runs.workload import Workload
+from minga.runs.workload import AnyMetric, Workload
 from minga.workloads.models import SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
 
-__all__ = ["continued", "shakespeare", "shakespeare_characters", "shakespeare_gpt"]
+__all__ = ["continued", "mean_entropy", "shakespeare", "shakespeare_characters", "shakespeare_gpt"]
 
 _FILE = "tinyshakespeare.txt"
-_CONTEXT = 64
-_LONG_CONTEXT = 128
 _TRAINED_PART = 0.9
 _FROZEN = 1e-6  # below it nothing but the likeliest is ever drawn, and scores divided by it may be infinite
 
 
-def _adamw(parameters: Iterable[nn.Parameter], rate: float = 0.003) -> Optimizer:
-    return torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.99), weight_decay=0.1)
-
-
-def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+def mean_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean over all characters: since pieces are equally long, also the mean over samples."""
     return cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
@@ -42,6 +36,10 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
 def _part_correct(outputs: Tensor, targets: Tensor) -> Tensor:
     """For each piece, the part of its characters that was told right."""
     return (outputs.argmax(dim=-1) == targets).double().mean(dim=1)
+
+
+def _path(data: Path | None) -> Path:
+    return dataset_directory("text", data, needs=[_FILE]) / _FILE
 
 
 def shakespeare_characters(data: Path | None) -> list[str]:
@@ -70,12 +68,17 @@ def continued(
     return "".join(known[number] for number in numbers[0].tolist())
 
 
-def _path(data: Path | None) -> Path:
-    return dataset_directory("text", data, needs=[_FILE]) / _FILE
-
-
-def _pieces(data: Path | None, context: int) -> tuple[TensorDataset, TensorDataset, list[str]]:
-    """The first nine tenths of the text, the last, and its characters."""
+def _workload(
+    name: str,
+    data: Path | None,
+    *,
+    context: int,
+    rate: float,
+    epochs: int,
+    metrics: Mapping[str, AnyMetric],
+    **sizes: Any,
+) -> Workload:
+    """Of the first nine tenths of the text, tested on the last; `sizes` of the transformer."""
     path = _path(data)
     numbers, characters = as_numbers(plain_text(path))
     cut = int(_TRAINED_PART * len(numbers))
@@ -85,7 +88,18 @@ def _pieces(data: Path | None, context: int) -> tuple[TensorDataset, TensorDatas
             f"{path} has {len(numbers):,} characters, of which the last tenth does not fill a piece of {context}; "
             "fetch the file again"
         )
-    return TensorDataset(*map(torch.from_numpy, train)), TensorDataset(*map(torch.from_numpy, test)), characters
+    return Workload(
+        name=name,
+        model=partial(SmallTransformer, len(characters), context=context, **sizes),
+        train=TensorDataset(*map(torch.from_numpy, train)),
+        test=TensorDataset(*map(torch.from_numpy, test)),
+        loss=mean_entropy,
+        metrics=metrics,
+        optimizer=partial(torch.optim.AdamW, lr=rate, betas=(0.9, 0.99), weight_decay=0.1),
+        schedule=warm_up_and_fall,
+        batch=32,
+        epochs=epochs,
+    )
 
 
 def shakespeare_gpt(data: Path | None = None) -> Workload:
@@ -94,20 +108,17 @@ def shakespeare_gpt(data: Path | None = None) -> Workload:
     It looks at twice as many characters as `shakespeare` does.
     3,225,665 parameters for 65 characters. What it has learned writes: `minga write RUN`.
     """
-    train, test, characters = _pieces(data, _LONG_CONTEXT)
-    return Workload(
-        name="shakespeare-gpt",
-        model=partial(
-            SmallTransformer, len(characters), context=_LONG_CONTEXT, width=256, layers=4, heads=8, dropout=0.2
-        ),
-        train=train,
-        test=test,
-        loss=_loss,
-        metrics={"perplexity": Perplexity(), "accuracy": WordAccuracy()},
-        optimizer=partial(_adamw, rate=0.001),
-        schedule=warm_up_and_fall,
-        batch=32,
+    return _workload(
+        "shakespeare-gpt",
+        data,
+        context=128,
+        rate=0.001,
         epochs=15,
+        metrics={"perplexity": Perplexity(), "accuracy": WordAccuracy()},
+        width=256,
+        layers=4,
+        heads=8,
+        dropout=0.2,
     )
 
 
@@ -116,16 +127,5 @@ def shakespeare(data: Path | None = None) -> Workload:
 
     Trained on the first nine tenths of the text, tested on the last.
     """
-    train, test, characters = _pieces(data, _CONTEXT)
-    return Workload(
-        name="shakespeare",
-        model=partial(SmallTransformer, len(characters), context=_CONTEXT),
-        train=train,
-        test=test,
-        loss=_loss,
-        metrics={"accuracy": _part_correct, "perplexity": Perplexity()},
-        optimizer=_adamw,
-        schedule=warm_up_and_fall,
-        batch=32,
-        epochs=3,
-    )
+    metrics: dict[str, AnyMetric] = {"accuracy": _part_correct, "perplexity": Perplexity()}
+    return _workload("shakespeare", data, context=64, rate=0.003, epochs=3, metrics=metrics)

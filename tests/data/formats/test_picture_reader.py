@@ -49,7 +49,7 @@ def test_what_is_prepared_inside_of_its_source_changes_no_classes(tmp_path: Path
 def test_classes_that_change_while_samples_are_prepared_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_job, "_here", {})
+    monkeypatch.setattr(shard_job, "_worker", None)
     for name in ("rose", "tulip"):
         picture(tmp_path / "flowers" / name / "1.png")
     origin = origin_of_path(tmp_path / "flowers")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from minga.data.formats.base import PictureShape
-from minga.data.formats.dataset import ReaderDataset, as_dataset
+from minga.data.formats.dataset import ReaderDataset
 from minga.data.formats.pictures import PictureReader
 from minga.errors import DataError
 
@@ -22,7 +22,7 @@ def save(path: Path, grey: int, size: tuple[int, int] = (20, 10)) -> None:
 
 def folder_of(place: Path, size: tuple[int, int], class_folders: str = "*") -> ReaderDataset:
     shape = PictureShape(width=size[0], height=size[1], grey=True)
-    return as_dataset(PictureReader(place, shape, class_folders), dtype="float16")
+    return ReaderDataset(PictureReader(place, shape, class_folders), dtype="float16")
 
 
 def test_folders_are_classes_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_parts_around_the_classes_are_no_classes(tmp_path: Path) -> None:
     reader = PictureReader(tmp_path, PictureShape(width=4, height=4))
     assert reader.classes == ["cod", "trout"] and len(reader) == 6
     assert reader.part("validation").tolist() == [2, 5]
-    test = as_dataset(reader, reader.part("test").tolist(), dtype="float16")
+    test = ReaderDataset(reader, reader.part("test").tolist(), dtype="float16")
     assert test.names == ["Test/cod/Test.png", "Test/trout/Test.png"] and [number for _, number in test] == [0, 1]
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from minga.data import formats, sources
+from minga.data import formats
 from minga.data.formats import READERS, origin_of_path
+from minga.data.sources import known_datasets
 from minga.errors import DataError
 
 
@@ -20,7 +21,7 @@ def test_what_is_not_known_is_told(tmp_path: Path) -> None:
 
 
 def test_known_data_sets_have_readers() -> None:
-    assert set(sources.READERS) <= set(READERS)
+    assert {dataset.reader for dataset in known_datasets().values()} <= set(READERS)
 
 
 def test_readers_need_no_torch() -> None:

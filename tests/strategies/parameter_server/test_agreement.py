@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from minga.errors import ProtocolError, RunError
+from minga.net.strict import parse
 from minga.strategies.parameter_server.agreement import RankState, agree
-from minga.strategies.parameter_server.update_log import Period
+from minga.strategies.parameter_server.update_log import Entry, Period
 
 ORDER = {"epoch": 0, "offset": 0, "samples": 100, "owed": []}
 
 
-def period(number: int = 1, step: int = 0, workers: tuple[str, ...] = ("a", "b")) -> dict[str, Any]:
-    return Period(number, step, ORDER, workers).to_dict()
+def period(number: int = 1, step: int = 0, workers: tuple[str, ...] = ("a", "b")) -> Period:
+    return Period(number, step, ORDER, workers)
 
 
-def worker(name: str, applied: int, acknowledged: int | None = None, **more: Any) -> RankState:
-    told = {
-        "survivor": True,
-        "period": period(),
-        "acknowledged": applied if acknowledged is None else acknowledged,
-        **more,
-    }
-    return RankState(name=name, applied=applied, **told)
+def worker(name: str, applied: int, acknowledged: int | None = None) -> RankState:
+    known = applied if acknowledged is None else acknowledged
+    return RankState(name=name, survivor=True, period=period(), applied=applied, acknowledged=known)
 
 
-def server(name: str, **book: list[list[int]]) -> RankState:
+def server(name: str, **book: list[Entry]) -> RankState:
     return RankState(name=name, server=True, truth=True, period=period(), book=book)
 
 
-def pushes(last: int, of_period: int = 1) -> list[list[int]]:
-    return [[number, of_period, number] for number in range(max(1, last - 7), last + 1)]
+def pushes(last: int, of_period: int = 1) -> list[Entry]:
+    return [Entry(number, of_period, number) for number in range(max(1, last - 7), last + 1)]
 
 
 def test_servers_that_are_at_one_point_undo_nothing() -> None:
@@ -68,7 +62,7 @@ def test_a_server_that_has_not_begun_the_last_period_brings_all_to_its_beginning
         server=True,
         truth=True,
         period=period(2, 4, ("a",)),
-        book={"a": [*pushes(4), [6, 2, 5]], "b": pushes(4)},
+        book={"a": [*pushes(4), Entry(6, 2, 5)], "b": pushes(4)},
     )
     behind = server("t", a=pushes(5), b=pushes(4))
     agreement = agree([worker("a", 4), ahead, behind], lockstep=True)
@@ -97,7 +91,7 @@ def test_when_all_servers_are_lost_the_furthest_worker_is_the_source() -> None:
     agreement = agree(words, lockstep=False)
     assert (agreement.lost, agreement.source) == ([2], 1)
     assert agreement.merged_steps == [7, 6]  # in the order of the period's workers
-    assert agreement.common == {"a": [[7, 1, 7]], "b": [[6, 1, 6]]}
+    assert agreement.common == {"a": [(7, 1, 7)], "b": [(6, 1, 6)]}
 
 
 def test_in_step_the_answer_to_one_worker_has_the_push_of_another_that_was_not_answered() -> None:
@@ -106,7 +100,7 @@ def test_in_step_the_answer_to_one_worker_has_the_push_of_another_that_was_not_a
     agreement = agree(words, lockstep=True)
     assert (agreement.lost, agreement.source) == ([2], 1)
     assert agreement.merged_steps == [7, 7]
-    assert agreement.common == {"a": [[7, 1, 7]], "b": [[9, 1, 7]]}
+    assert agreement.common == {"a": [(7, 1, 7)], "b": [(9, 1, 7)]}
     words = [worker("a", 5), worker("b", 4), server("s", a=pushes(5), b=pushes(5)), RankState(name="t", server=True)]
     agreement = agree(words, lockstep=True)
     assert agreement.lost == [3]
@@ -128,4 +122,4 @@ def test_newcomers_neither_add_nor_take() -> None:
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        RankState.from_dict({"name": "a", "more": 1})
+        parse(RankState, {"name": "a", "more": 1}, "its state")

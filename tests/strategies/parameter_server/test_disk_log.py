@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from minga.errors import ProtocolError
 from minga.model.replica import Replica
 from minga.strategies.parameter_server.disk_log import DiskUpdateLog, SnapshotRule
-from minga.strategies.parameter_server.files import ShardFiles
-from minga.strategies.parameter_server.records import read_record, write_record
+from minga.strategies.parameter_server.files import ShardFiles, read_record, write_record
 from minga.strategies.parameter_server.shard import Push, Shard, Update
-from minga.strategies.parameter_server.state import ServerState
 from minga.strategies.parameter_server.update_log import Period
 
 PERIOD = Period(1, 0, {"epoch": 0, "offset": 0, "samples": 10, "owed": []}, ("a", "b"))
@@ -32,7 +30,7 @@ def make_shard(optimizer: int = 0) -> Shard:
     torch.manual_seed(0)
     model = nn.Linear(7, 5)
     replica = Replica(model, OPTIMIZERS[optimizer](model.parameters()))
-    return ServerState.of(replica).make_shard(replica, slice(3, 31))
+    return Shard(replica, slice(3, 31))
 
 
 def updates(number: int, seed: int = 0) -> list[Update]:
@@ -93,7 +91,7 @@ def test_a_killed_server_comes_back_to_the_same_bits(tmp_path: Path, optimizer: 
     assert new.holds
     assert new.restore(again)
     assert equal(bits(again), bits(shard))
-    assert (new.version, new.period, new.book.to_dict()) == (update_log.version, PERIOD, update_log.book.to_dict())
+    assert (new.version, new.period, new.book.entries) == (update_log.version, PERIOD, update_log.book.entries)
     # ... and goes on from there, also through a second death.
     for each, theirs in ((shard, update_log), (again, new)):
         if theirs is new:

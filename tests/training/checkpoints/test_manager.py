@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.going_on import PatientManager, experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of
 from minga import Replica, Strategy, Transport, all_reduce_mean
 from minga.comm.threads import ThreadWorld
 from minga.errors import PeerLost
@@ -22,11 +22,11 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import Checkpoints
 from minga.strategies import AllReduce
 from minga.testing.problems import adam, blobs
-from minga.training.checkpoints.files import list_checkpoints
-from minga.training.checkpoints.history import rewind_events
+from minga.testing.worlds import PatientManager, train_with_checkpoints
+from minga.training.checkpoints.files import best_of, list_checkpoints
 from minga.training.checkpoints.manager import CheckpointManager
-from minga.training.checkpoints.retention import best_of
-from minga.training.loop import run_log_of
+from minga.training.checkpoints.resume import rewind_events
+from minga.training.run_log import RunLog
 from minga.training.train_state import build_train_state
 
 
@@ -142,7 +142,7 @@ def test_a_best_that_a_lost_rank_has_no_part_of_is_given_up(tmp_path: Path, afte
     checkpoints = CheckpointManager(tmp_path, Checkpoints(every_seconds=0, keep=1), train_state, recorder)
     checkpoints.goes_on = True
     comm = ThreadWorld(1).transport(0)
-    run_log = run_log_of(experiment, train_state, comm, recorder)
+    run_log = RunLog(train_state.replica, comm, recorder, experiment)
     with contextlib.suppress(PeerLost), checkpoints.attach(AllReduce(), comm, run_log):
         AllReduce().start(train_state.replica, comm)
         train_state.replica.step = 3  # no step at which a checkpoint is due
@@ -163,7 +163,7 @@ def test_what_is_no_number_is_not_the_best(tmp_path: Path, every_steps: int) -> 
     settings = Checkpoints(every_steps=every_steps, every_seconds=0, keep=1)
     checkpoints = PatientManager(tmp_path, settings, train_state, recorder)
     comm = ThreadWorld(1).transport(0)
-    with checkpoints.attach(AllReduce(), comm, run_log_of(experiment, train_state, comm, recorder)):
+    with checkpoints.attach(AllReduce(), comm, RunLog(train_state.replica, comm, recorder, experiment)):
         AllReduce().start(train_state.replica, comm)
         for step, value in enumerate([math.nan, 0.9, 0.5, math.nan], start=1):
             train_state.replica.step = step
@@ -180,7 +180,7 @@ def test_who_has_lost_contact_to_the_others_writes_nothing(tmp_path: Path, caplo
     contact = True
     checkpoints.may_write = lambda: contact
     comm = ThreadWorld(1).transport(0)
-    with checkpoints.attach(AllReduce(), comm, run_log_of(experiment, train_state, comm, recorder)):
+    with checkpoints.attach(AllReduce(), comm, RunLog(train_state.replica, comm, recorder, experiment)):
         AllReduce().start(train_state.replica, comm)
         for step in (1, 2, 3):
             contact = step != 3  # when the checkpoint of the second step is to be written

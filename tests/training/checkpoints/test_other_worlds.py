@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of
 from minga.errors import RunStopped
 from minga.strategies import Gossip
 from minga.testing.problems import adam, blobs
+from minga.testing.worlds import train_with_checkpoints
 from minga.training.checkpoints.files import Checkpoint, list_checkpoints
 from minga.training.checkpoints.resume import find_last_good, load_shared
 from minga.training.checkpoints.snapshot import Snapshot

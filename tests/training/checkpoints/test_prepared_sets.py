@@ -12,14 +12,14 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
-from helpers.going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of
 from minga.data.formats import origin_of_path
 from minga.data.prepared.dataset import PreparedDataset
 from minga.data.preparing import prepare as prepare_module
-from minga.data.preparing.prepare import prepare
-from minga.data.preparing.recipe import Recipe
+from minga.data.preparing.prepare import Recipe, prepare
 from minga.errors import MingaError
 from minga.runs.workload import Workload
+from minga.testing.worlds import train_with_checkpoints
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from helpers.going_on import experiment_of, train_with_checkpoints
+from helpers.going_on import experiment_of
 from minga.errors import RunStopped
 from minga.testing import train_in_threads
 from minga.testing.problems import adam, blobs, sgd_with_momentum
+from minga.testing.worlds import train_with_checkpoints
 from minga.training.checkpoints.files import Checkpoint, list_checkpoints
 from minga.training.checkpoints.resume import find_last_good
 

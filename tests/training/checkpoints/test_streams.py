@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.going_on import experiment_of, train_with_checkpoints
-from minga.testing.problems import streamed_blobs
+from helpers.going_on import experiment_of
+from helpers.streams import streamed_blobs
+from minga.testing.worlds import train_with_checkpoints
 
 
 @pytest.mark.parametrize("every", [3, 10])  # in the first epoch, whose length nobody knows, and in the second

@@ -2,7 +2,7 @@
 
     download("https://host/file.gz", Path("file.gz"), check=lambda path: None)
 
-What has come so far is in `file.gz.part`; what the server said of the version that it is of, in `file.gz.part.json`.
+What has come so far is in `file.gz.part`; the version that it is of, as the server names it, in `file.gz.part.version`.
 A server that can't go on in the middle, or that has another version by now, begins again.
 """
 
@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import http.client
-import json
 import os
 import time
 import urllib.error
@@ -63,110 +62,117 @@ def download(
     if urlsplit(url).scheme not in ("http", "https"):
         raise DataError(f"{url} can't be downloaded: only http and https can")
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.part")
+    part, version = (target.with_name(f"{target.name}{ending}") for ending in (".part", ".part.version"))
     with _alone(part) as file:
-        resumed = file.seek(0, os.SEEK_END) > 0
-        _bring(url, file, target, progress, patience or Patience())
+        coming = _Download(url, target, file, version, progress, patience or Patience())
+        resumed = coming.size > 0
+        coming.bring()
         problem = check(part)
         if problem is not None and resumed:
             # What was left of an earlier attempt may have been another version's.
-            _begin_again(file)
-            _bring(url, file, target, progress, patience or Patience())
+            coming.begin_again()
+            coming.bring()
             problem = check(part)
+        version.unlink(missing_ok=True)
         if problem is not None:
-            _begin_again(file)
-            part.unlink()
-            _notes_of(part).unlink(missing_ok=True)
+            coming.begin_again()  # and `_alone` removes it
             raise DataError(
                 f"what {url} gives is not what it should be: {problem}. Try again later, or bring the file from "
                 "elsewhere with --from DIR"
             )
         os.fsync(file.fileno())
         part.replace(target)
-    _notes_of(part).unlink(missing_ok=True)
 
 
-def _bring(url: str, file: BinaryIO, target: Path, progress: ProgressDisplay, patience: Patience) -> None:
-    """Attempt after attempt, until all of it is there."""
-    failures, pause = 0, patience.first_pause_seconds
-    with contextlib.ExitStack() as bar:
-        advance: Callable[[int], None] | None = None
+@dataclass
+class _Download:
+    """What has come of a file, and attempts to get the rest."""
 
-        def show(total: int | None, done: int) -> Callable[[int], None]:
-            nonlocal advance
-            if advance is None:
-                advance = bar.enter_context(progress.task(target.name, total=total, unit="bytes"))
-                advance(done)
-            return advance
+    url: str
+    target: Path
+    file: BinaryIO
+    version: Path
+    progress: ProgressDisplay
+    patience: Patience
+    advance: Callable[[int], None] | None = None
+    """Of the bar that is shown since the first answer, which says how long it is."""
 
-        while True:
-            before = file.seek(0, os.SEEK_END)
-            try:
-                return _attempt(url, file, target, show, patience.timeout_seconds)
-            except _Broken as error:
-                came = file.seek(0, os.SEEK_END) > before
-                failures, pause = (1, patience.first_pause_seconds) if came else (failures + 1, pause * 2)
-                if failures >= patience.attempts:
-                    raise DownloadFailed(
-                        f"{url} could not be downloaded: {error}, {failures} times in a row. What has come so far is "
-                        f"kept: run the same command again to go on, or bring the file from elsewhere with --from DIR"
-                    ) from None
-            time.sleep(pause)
+    @property
+    def size(self) -> int:
+        """Bytes that are here."""
+        return self.file.seek(0, os.SEEK_END)
 
+    def begin_again(self) -> None:
+        self.file.truncate(0)
 
-def _attempt(
-    url: str, file: BinaryIO, target: Path, show: Callable[[int | None, int], Callable[[int], None]], timeout: float
-) -> None:
-    part = target.with_name(f"{target.name}.part")
-    here = file.seek(0, os.SEEK_END)
-    version = _read_notes(part).get("version") if here else None
-    headers = {"User-Agent": "minga", "Accept-Encoding": "identity"}
-    if here:
-        headers["Range"] = f"bytes={here}-"
-        if version:
-            headers["If-Range"] = version
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
-            start, total = _range_of(answer)
-            if start not in (0, here):
-                raise _Broken(f"it goes on at byte {start:,} instead of {here:,}")
-            if start != here:  # it gives all of it, from the beginning
-                show(total, here)(-here)
-                _begin_again(file)
-            if total is not None:
-                check_space(target.name, target.parent, total - start, "make room, or use another with --data DIR")
-            _notes_of(part).write_text(json.dumps({"url": url, "version": _version_of(answer)}), encoding="utf-8")
-            _receive(answer, file, total, show(total, start))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 416:  # nothing is left to send: it was all there, or is shorter than what is here
-            if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(here):
-                return
-            _begin_again(file)
-            raise _Broken("it has fewer bytes than were here already") from None
-        if error.code in _HOPELESS:
-            raise DataError(
-                f"{url} says {error.code} {error.reason}: the file is not there any more, or not for everybody. Get it "
-                "in a browser from the data set's homepage and bring it with --from DIR"
-            ) from None
-        raise _Broken(f"the server says {error.code} {error.reason}") from None
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise DataError(f"the disk of {target.parent} is full; make room, or use another with --data DIR") from None
-        reason = getattr(error, "reason", None) or error
-        raise _Broken(f"the connection failed ({reason})") from None
-    except http.client.HTTPException as error:
-        raise _Broken(f"the connection failed ({error!r})") from None
+    def bring(self) -> None:
+        """Attempt after attempt, until all of it is there."""
+        self.advance = None
+        failures, pause = 0, self.patience.first_pause_seconds
+        with contextlib.ExitStack() as bar:
+            while True:
+                before = self.size
+                try:
+                    return self._attempt(bar)
+                except _Broken as error:
+                    came = self.size > before
+                    failures, pause = (1, self.patience.first_pause_seconds) if came else (failures + 1, pause * 2)
+                    if failures >= self.patience.attempts:
+                        raise DownloadFailed(
+                            f"{self.url} could not be downloaded: {error}, {failures} times in a row. What has come "
+                            "so far is kept: run the same command again to go on, or bring the file from elsewhere "
+                            "with --from DIR"
+                        ) from None
+                time.sleep(pause)
 
-
-def _receive(answer: Any, file: BinaryIO, total: int | None, advance: Callable[[int], None]) -> None:
-    while piece := answer.read(_PIECE):
-        file.write(piece)
-        advance(len(piece))
-    file.flush()
-    here = file.tell()
-    if total is not None and here < total:
-        raise _Broken(f"the connection ended after {here:,} of {total:,} bytes")
+    def _attempt(self, bar: contextlib.ExitStack) -> None:
+        folder, here = self.target.parent, self.size
+        headers = {"User-Agent": "minga", "Accept-Encoding": "identity"}
+        if here:
+            headers["Range"] = f"bytes={here}-"
+            if self.version.is_file() and (version := self.version.read_text(encoding="utf-8")):
+                headers["If-Range"] = version
+        try:
+            asked = urllib.request.Request(self.url, headers=headers)
+            with urllib.request.urlopen(asked, timeout=self.patience.timeout_seconds) as answer:
+                start, total = _range_of(answer)
+                if start not in (0, here):
+                    raise _Broken(f"it goes on at byte {start:,} instead of {here:,}")
+                if self.advance is None:
+                    self.advance = bar.enter_context(self.progress.task(self.target.name, total=total, unit="bytes"))
+                    self.advance(here)
+                if start != here:  # it gives all of it, from the beginning
+                    self.advance(-here)
+                    self.begin_again()
+                if total is not None:
+                    check_space(self.target.name, folder, total - start, "make room, or use another with --data DIR")
+                self.version.write_text(_version_of(answer), encoding="utf-8")
+                while piece := answer.read(_PIECE):
+                    self.file.write(piece)
+                    self.advance(len(piece))
+                self.file.flush()
+                if total is not None and self.size < total:
+                    raise _Broken(f"the connection ended after {self.size:,} of {total:,} bytes")
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 416:  # nothing is left to send: it was all there, or is shorter than what is here
+                if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(here):
+                    return
+                self.begin_again()
+                raise _Broken("it has fewer bytes than were here already") from None
+            if error.code in _HOPELESS:
+                raise DataError(
+                    f"{self.url} says {error.code} {error.reason}: the file is not there any more, or not for "
+                    "everybody. Get it in a browser from the data set's homepage and bring it with --from DIR"
+                ) from None
+            raise _Broken(f"the server says {error.code} {error.reason}") from None
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise DataError(f"the disk of {folder} is full; make room, or use another with --data DIR") from None
+            reason = getattr(error, "reason", None) or error
+            raise _Broken(f"the connection failed ({reason})") from None
+        except http.client.HTTPException as error:
+            raise _Broken(f"the connection failed ({error!r})") from None
 
 
 def _range_of(answer: Any) -> tuple[int, int | None]:
@@ -181,30 +187,11 @@ def _range_of(answer: Any) -> tuple[int, int | None]:
     return int(start), int(total) if total.isdigit() else None
 
 
-def _version_of(answer: Any) -> str | None:
-    """The tag or time of this version of the file; weak tags are the same for different bytes."""
-    tag: str | None = answer.headers.get("ETag")
-    if tag and not tag.startswith("W/"):
-        return tag
-    modified: str | None = answer.headers.get("Last-Modified")
-    return modified
-
-
-def _begin_again(file: BinaryIO) -> None:
-    file.seek(0)
-    file.truncate()
-
-
-def _notes_of(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _read_notes(part: Path) -> dict[str, Any]:
-    try:
-        notes = json.loads(_notes_of(part).read_text(encoding="utf-8"))
-        return notes if isinstance(notes, dict) else {}
-    except (OSError, ValueError):
-        return {}
+def _version_of(answer: Any) -> str:
+    """The tag or time of this version of the file, if it says one; weak tags are the same for different bytes."""
+    tag: str = answer.headers.get("ETag") or "W/"
+    modified: str = answer.headers.get("Last-Modified") or ""
+    return modified if tag.startswith("W/") else tag
 
 
 @contextlib.contextmanager

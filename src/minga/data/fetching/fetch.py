@@ -8,29 +8,24 @@ What is here already and whole is left alone; each file gets its name only when 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from minga.data.fetching.download import Patience, download
-from minga.data.fetching.local import (
-    archives_in,
-    bring_file,
-    bring_folder,
-    check_apart,
-    find_archive,
-    find_file,
-    find_folder,
-)
-from minga.data.fetching.unpack import is_archive, take_members, unpack
+from minga.data.fetching.unpack import in_place_of, is_archive, take_members, unpack
 from minga.data.fetching.verify import check_folder, check_known, files_in, record, recorded
+from minga.data.formats.pictures import PICTURE_ENDINGS, class_names
 from minga.data.packed import lies_here
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
-from minga.data.sources import KnownArchive, KnownDataset, KnownFile
+from minga.data.sources import KnownArchive, KnownDataset, KnownFile, PublishedFile
 from minga.errors import DataError
 
 __all__ = ["FetchedFile", "fetch"]
+
+_ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def fetch(
         raise DataError(f"--from {source}: there is no such folder or file")
     fetching = _Fetching(dataset, data / dataset.folder, source, link, progress, patience)
     try:
-        return fetching.bring(everything=everything)
+        return list(fetching.bring(everything=everything))
     except OSError as error:
         raise DataError(
             f"{dataset.name} can't be brought to {fetching.folder} ({error}); make it writable, or use "
@@ -75,25 +70,21 @@ class _Fetching:
     progress: ProgressDisplay
     patience: Patience | None
 
-    def bring(self, *, everything: bool) -> list[FetchedFile]:
-        brought = []
+    def bring(self, *, everything: bool) -> Iterator[FetchedFile]:
         for file in self.dataset.files:
             if file.archive is None:
-                brought.append(self.file(file, wanted=everything or not file.optional))
+                yield self.file(file, wanted=everything or not file.optional)
         for archive in self.dataset.archives:
-            wanted = everything or not archive.optional
-            members = [file for file in self.dataset.files if file.archive == archive.name]
             if archive.into is not None:
-                brought.append(self.whole_archive(archive, wanted=wanted))
-            elif members:
-                brought += self.members(archive, members)
-        return brought
+                yield self.whole_archive(archive, self.folder / archive.into, wanted=everything or not archive.optional)
+            else:
+                yield from self.members(archive)
 
     def file(self, file: KnownFile, *, wanted: bool) -> FetchedFile:
         if (here := self._whole(file)) is not None:
             return FetchedFile(file.name, "here", here)
         if self.source is not None:
-            found = find_file(self.source, self.dataset, file.name)
+            found = _find_file(self.source, self.dataset, file.name)
             if found is not None:
                 return self._copied(file, found)
             if wanted:
@@ -107,74 +98,63 @@ class _Fetching:
             raise DataError(f"{file.name} is not published; bring it with --from DIR. {self.dataset.note}".rstrip())
         return FetchedFile(file.name, "left out", self.folder / file.name)
 
-    def members(self, archive: KnownArchive, files: Sequence[KnownFile]) -> list[FetchedFile]:
-        brought = [FetchedFile(file.name, "here", here) for file in files if (here := self._whole(file)) is not None]
-        missing = [file for file in files if file.name not in {each.name for each in brought}]
-        packed: Path | None = None
-        if self.source is not None:
-            found = {file: find_file(self.source, self.dataset, file.name) for file in missing}
-            brought += [self._copied(file, path) for file, path in found.items() if path is not None]
-            missing = [file for file, path in found.items() if path is None]
-            packed = find_archive(self.source, archive)
-            if missing and packed is None:
-                raise self._not_there([*(file.name for file in missing), archive.name])
+    def members(self, archive: KnownArchive) -> Iterator[FetchedFile]:
+        missing = []
+        for file in self.dataset.files:
+            if file.archive != archive.name:
+                continue
+            if (here := self._whole(file)) is not None:
+                yield FetchedFile(file.name, "here", here)
+            elif self.source is not None and (found := _find_file(self.source, self.dataset, file.name)) is not None:
+                yield self._copied(file, found)
+            else:
+                missing.append(file)
         if not missing:
-            return brought
-        self.folder.mkdir(parents=True, exist_ok=True)
+            return
+        packed = self._downloaded(archive) if self.source is None else _find_archive(self.source, archive)
         if packed is None:
-            packed = self._downloaded(archive)
+            raise self._not_there([*(file.name for file in missing), archive.name])
+        self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=self.folder) as name:
             there = take_members(packed, {file.name for file in missing}, Path(name))
             for file in missing:
                 if file.name not in there:
                     raise DataError(f"{packed} has no {file.name}; is it the right archive?")
                 self._refuse_damaged(file, Path(name) / file.name, packed=False)
-                target = self.folder / file.name
-                (Path(name) / file.name).replace(target)
-                brought.append(self._recorded(file, target, archive.url if self.source is None else str(packed)))
+                target = (Path(name) / file.name).replace(self.folder / file.name)
+                yield self._recorded(file, target, archive.url if self.source is None else str(packed))
         if self.source is None:
             packed.unlink()
-        return brought
 
-    def whole_archive(self, archive: KnownArchive, *, wanted: bool) -> FetchedFile:
-        assert archive.into is not None
-        target = self.folder / archive.into
-        if self._is_as_recorded(archive):
-            return FetchedFile(archive.into, "here", target)
-        if self.source is None and self._was_put_here(archive, target):
-            return FetchedFile(archive.into, "here", target)
-        origin = archive.url
-        downloaded: Path | None = None
-        if self.source is not None:
-            packed = find_archive(self.source, archive)
-            folder = find_folder(self.source, self.dataset, archive) if packed is None else None
-            if packed is not None:
-                self._refuse_damaged(archive, packed, packed=False)
-                self._spare_others(archive, target)
-                unpack(packed, target, progress=self.progress)
-            elif folder is not None and wanted:
-                check_apart(folder, target)
-                self._spare_others(archive, target)
-                bring_folder(folder, target, link=self.link)
-            elif wanted:
+    def whole_archive(self, archive: KnownArchive, target: Path, *, wanted: bool) -> FetchedFile:
+        if self._is_as_recorded(archive) or (self.source is None and self._was_put_here(archive, target)):
+            return FetchedFile(target.name, "here", target)
+        packed = _find_archive(self.source, archive) if self.source is not None else None
+        folder = None
+        if self.source is not None and packed is None and wanted:
+            folder = _find_folder(self.source, self.dataset, archive)
+            if folder is None:
                 named = ", ".join(self.dataset.classes) or repr(self.dataset.class_folders)
-                pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else archive.into
+                pictures = f"pictures in folders named {named}" if self.dataset.reader == "pictures" else target.name
                 raise self._not_there([archive.name, pictures])
-            else:
-                return FetchedFile(archive.into, "left out", target)
-            origin = str(packed or folder)
-        elif wanted:
-            self._spare_others(archive, target)
-            downloaded = self._downloaded(archive)
-            unpack(downloaded, target, progress=self.progress)
+            _check_apart(folder, target)
+        if packed is None and not wanted:
+            return FetchedFile(target.name, "left out", target)
+        if packed is not None:
+            self._refuse_damaged(archive, packed, packed=False)
+        self._spare_others(archive, target)
+        if folder is not None:
+            _bring_folder(folder, target, link=self.link)
         else:
-            return FetchedFile(archive.into, "left out", target)
+            packed = packed or self._downloaded(archive)
+            unpack(packed, target, progress=self.progress)
         paths = list(files_in(target))
+        origin = archive.url if self.source is None else str(packed or folder)
         with self.progress.task("writing down checksums", total=len(paths), unit="files") as advance:
             record(self.folder, paths, origin=origin, below=archive.into, advance=advance)
-        if downloaded is not None:
-            downloaded.unlink()
-        return FetchedFile(archive.into, "fetched", target)
+        if self.source is None and packed is not None:
+            packed.unlink()
+        return FetchedFile(target.name, "fetched", target)
 
     def _whole(self, file: KnownFile) -> Path | None:
         """Where it lies, if it does and is not damaged."""
@@ -183,18 +163,17 @@ class _Fetching:
 
     def _is_as_recorded(self, archive: KnownArchive) -> bool:
         """Whether all that an archive was unpacked to is there, and as it was then."""
-        remembered = recorded(self.folder)
-        count = sum(name.startswith(f"{archive.into}/") for name in remembered)
-        if not count:
+        expected = recorded(self.folder, archive.into)
+        if not expected:
             return False
-        with self.progress.task(f"checking {archive.into}", total=count, unit="files") as advance:
-            return all(each.state == "whole" for each in check_folder(archive, self.folder, remembered, advance))
+        with self.progress.task(f"checking {archive.into}", total=len(expected), unit="files") as advance:
+            return all(each.state == "whole" for each in check_folder(archive, self.folder, expected, advance))
 
     def _was_put_here(self, archive: KnownArchive, target: Path) -> bool:
         """Whether people unpacked it themselves: it will do, and what nobody wrote down can't be damaged."""
-        ours = any(name.startswith(f"{archive.into}/") for name in recorded(self.folder))
         unfinished = (self.folder / archive.name).exists()
-        return not ours and not unfinished and find_folder(target, self.dataset, archive) is not None
+        ours = unfinished or recorded(self.folder, archive.into)
+        return not ours and _find_folder(target, self.dataset, archive) is not None
 
     def _spare_others(self, archive: KnownArchive, target: Path) -> None:
         """`DataError` where bringing the folder anew would remove what somebody else has put into it."""
@@ -215,12 +194,18 @@ class _Fetching:
             self._download(archive.url, path, archive, packed=False)
         return path
 
+    def _download(self, url: str, target: Path, known: PublishedFile, *, packed: bool) -> None:
+        def check(path: Path) -> str | None:
+            return check_known(path, known, packed=packed)
+
+        download(url, target, check=check, progress=self.progress, patience=self.patience)
+
     def _copied(self, file: KnownFile, found: Path) -> FetchedFile:
         packed = found.name == f"{file.name}.gz"
         self._refuse_damaged(file, found, packed=packed)
         target = self.folder / (f"{file.name}.gz" if packed else file.name)
         if not (target.exists() and target.samefile(found)):
-            bring_file(found, target, link=self.link)
+            _bring_file(found, target, link=self.link)
         return self._recorded(file, target, str(found))
 
     def _recorded(self, file: KnownFile, target: Path, origin: str) -> FetchedFile:
@@ -229,23 +214,93 @@ class _Fetching:
         record(self.folder, [target], origin=origin)
         return FetchedFile(file.name, "fetched", target)
 
-    def _download(self, url: str, target: Path, known: KnownFile | KnownArchive, *, packed: bool) -> None:
-        download(
-            url,
-            target,
-            check=lambda path: check_known(path, known, packed=packed),
-            progress=self.progress,
-            patience=self.patience,
-        )
-
-    def _refuse_damaged(self, known: KnownFile | KnownArchive, path: Path, *, packed: bool) -> None:
+    def _refuse_damaged(self, known: PublishedFile, path: Path, *, packed: bool) -> None:
         if (problem := check_known(path, known, packed=packed)) is not None:
             raise DataError(f"{path} is not the {known.name} of {self.dataset.name}: {problem}")
 
     def _not_there(self, names: Sequence[str]) -> DataError:
-        found = archives_in(self.source) if self.source is not None else []
+        found = _archives_in(self.source) if self.source is not None else []
         archives = f"give one of its archives with --from ({', '.join(map(str, found[:3]))}), or " if found else ""
         return DataError(
             f"{self.source} has no {' and no '.join(names)}, which {self.dataset.name} needs; {archives}leave --from "
             f"out to download it, or see {self.dataset.homepage}"
         )
+
+
+# --- what lies in some folder of this machine, however it is packed or nested there --------------------------------
+
+
+def _find_file(place: Path, dataset: KnownDataset, name: str) -> Path | None:
+    """The file, plain or `.gz`: in the folder, in that of the data set, or anywhere below."""
+    if place.is_file():
+        return place if place.name in (name, f"{name}.gz") else None
+    for folder in (place / dataset.folder, place):
+        if (found := lies_here(folder / name)) is not None:
+            return found
+    return next((path for each in (name, f"{name}.gz") for path in sorted(place.rglob(each)) if path.is_file()), None)
+
+
+def _find_archive(place: Path, archive: KnownArchive) -> Path | None:
+    """The archive: the file that is given itself, or the one of that name, or of the name that its address has."""
+    if place.is_file():
+        return place if is_archive(place) else None
+    names = (archive.name, archive.url.rpartition("/")[2])
+    return next((path for name in names for path in sorted(place.rglob(name)) if is_archive(path)), None)
+
+
+def _archives_in(place: Path) -> list[Path]:
+    """Those right in a folder, whatever they are called."""
+    found = sorted(place.iterdir()) if place.is_dir() else []
+    return [path for path in found if path.name.lower().endswith(_ARCHIVE_ENDINGS) and is_archive(path)]
+
+
+def _find_folder(place: Path, dataset: KnownDataset, archive: KnownArchive) -> Path | None:
+    """What an archive would be unpacked to: as another data directory has it, or the folder that is given itself."""
+    if not place.is_dir():
+        return None
+    named = (place / dataset.folder / (archive.into or ""), place / (archive.into or ""))
+    if dataset.reader == "pictures":
+        return next((folder for folder in (*named, place) if _has_classes(folder, dataset)), None)
+    # Loose pictures: a folder that is not called as expected must have them right inside.
+    loose = any(path.suffix.lower() in PICTURE_ENDINGS for path in place.iterdir())
+    return next((folder for folder in named if folder.is_dir()), place if loose else None)
+
+
+def _has_classes(folder: Path, dataset: KnownDataset) -> bool:
+    """Whether there are pictures of the data set's classes; of any two where nobody says which it has."""
+    try:
+        found = class_names(folder, dataset.class_folders) if folder.is_dir() else set()
+    except DataError:  # something else lies there
+        return False
+    return len(found) > 1 and found >= set(dataset.classes)
+
+
+def _bring_file(source: Path, target: Path, *, link: bool) -> None:
+    """Copy (or link to) a file; it has its name when all of it is there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.new")
+    temporary.unlink(missing_ok=True)
+    if link:
+        temporary.symlink_to(source.resolve())
+    else:
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)
+
+
+def _check_apart(source: Path, target: Path) -> None:
+    """`DataError` if a folder would be brought into itself."""
+    here, there = source.resolve(), target.parent.resolve() / target.name
+    if here.is_relative_to(there) or there.is_relative_to(here):
+        raise DataError(
+            f"{source} can't be brought to {target}: they are the same, or one is inside of the other; give the folder "
+            "of the pictures alone with --from, or another place with --data DIR"
+        )
+
+
+def _bring_folder(source: Path, target: Path, *, link: bool) -> None:
+    """Copy (or link to) a folder; it has its name when all of it is there."""
+    with in_place_of(target) as new:
+        if link:
+            new.symlink_to(source.resolve(), target_is_directory=True)
+        else:
+            shutil.copytree(source, new)

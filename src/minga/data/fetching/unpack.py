@@ -22,7 +22,7 @@ from minga.data.directory import check_space
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
 from minga.errors import DataError
 
-__all__ = ["is_archive", "put_in_place", "take_members", "unpack"]
+__all__ = ["in_place_of", "is_archive", "take_members", "unpack"]
 
 _PIECE = 1 << 20
 _MOST_MEMBERS = 5_000_000
@@ -45,27 +45,29 @@ def is_archive(path: Path) -> bool:
 
 def unpack(archive: Path, folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) -> int:
     """Unpack all of it to a new folder, which appears when it is complete; the number of files."""
-    with _trouble_told(archive, folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
-            count, new = 0, Path(temporary) / "content"
-            new.mkdir()
-            with progress.task(f"unpacking {archive.name}", total=None, unit="files") as advance:
-                for member in _members(archive, folder.parent):
-                    _write(member, new / _inside(archive, member.name))
-                    count += 1
-                    advance(1)
-            put_in_place(new, folder)
+    with _trouble_told(archive, folder), in_place_of(folder) as new:
+        count = 0
+        new.mkdir()
+        with progress.task(f"unpacking {archive.name}", total=None, unit="files") as advance:
+            for member in _members(archive, folder.parent):
+                _write(member, new / _inside(archive, member.name))
+                count += 1
+                advance(1)
     return count
 
 
-def put_in_place(new: Path, folder: Path) -> None:
-    """A folder instead of the one (or the link to one) that has its name."""
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
-    new.rename(folder)
+@contextlib.contextmanager
+def in_place_of(folder: Path) -> Iterator[Path]:
+    """Where to make what takes the place of a folder, or of a link to one, when all of it is there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as temporary:
+        new = Path(temporary) / "content"
+        yield new
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        new.rename(folder)
 
 
 def take_members(archive: Path, names: set[str], folder: Path) -> set[str]:

@@ -7,40 +7,23 @@ Where nobody publishes a checksum, that of the first fetch is written down: `fet
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from minga.data.checksums import FileCheck, digest_of, what_is_wrong
 from minga.data.packed import lies_here
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
-from minga.data.sources import KnownArchive, KnownDataset, KnownFile
+from minga.data.sources import KnownArchive, KnownDataset, KnownFile, PublishedFile
 from minga.errors import DataError
 
-__all__ = [
-    "RECORD",
-    "RecordedFile",
-    "check_folder",
-    "check_known",
-    "files_in",
-    "is_here",
-    "record",
-    "recorded",
-    "verify",
-]
+__all__ = ["check_folder", "check_known", "files_in", "is_here", "record", "recorded", "verify"]
 
 RECORD = "fetched.json"
-
-
-@dataclass(frozen=True)
-class RecordedFile:
-    """A file as it was when it was fetched."""
-
-    bytes: int
-    sha256: str
 
 
 def is_here(dataset: KnownDataset, data: Path) -> bool:
@@ -59,15 +42,15 @@ def verify(dataset: KnownDataset, data: Path, *, progress: ProgressDisplay = NO_
     """Read all of it; one check per file, and one per folder or damaged file in it."""
     folder = data / dataset.folder
     before = recorded(folder)
-    archives = [archive for archive in dataset.archives if archive.into is not None]
-    total = len(dataset.files) + sum(1 for name in before if name.partition("/")[0] in {a.into for a in archives})
+    unpacked = [(each, recorded(folder, each.into)) for each in dataset.archives if each.into is not None]
+    total = len(dataset.files) + sum(len(expected) for _, expected in unpacked)
     checks = []
     with progress.task(f"verifying {dataset.name}", total=total, unit="files") as advance:
         for file in dataset.files:
             checks.append(_check_listed(file, folder, before))
             advance(1)
-        for archive in archives:
-            checks += check_folder(archive, folder, before, advance)
+        for archive, expected in unpacked:
+            checks += check_folder(archive, folder, expected, advance)
     return checks
 
 
@@ -83,7 +66,7 @@ def _check_listed(file: KnownFile, folder: Path, before: dict[str, RecordedFile]
     return FileCheck(file.name, "unchecked", "its checksum is not published, and it was not fetched by minga")
 
 
-def check_known(path: Path, known: KnownFile | KnownArchive, *, packed: bool | None = None) -> str | None:
+def check_known(path: Path, known: PublishedFile, *, packed: bool | None = None) -> str | None:
     """What is wrong with a file by what is published of it, in words; None: nothing, or nothing is known.
 
     `packed`: whether it is a `.gz` of what is known; by default its name tells.
@@ -98,11 +81,10 @@ def check_known(path: Path, known: KnownFile | KnownArchive, *, packed: bool | N
 
 
 def check_folder(
-    archive: KnownArchive, folder: Path, before: dict[str, RecordedFile], advance: Callable[[int], None]
+    archive: KnownArchive, folder: Path, expected: dict[str, RecordedFile], advance: Callable[[int], None]
 ) -> list[FileCheck]:
     """One check per damaged file of what an archive was unpacked to, or one that all is as it was written down."""
     assert archive.into is not None
-    expected = {name: each for name, each in before.items() if name.startswith(f"{archive.into}/")}
     if not (folder / archive.into).is_dir():
         return [FileCheck(archive.into, "absent" if archive.optional and not expected else "missing")]
     if not expected:
@@ -118,6 +100,24 @@ def check_folder(
 # --- what was fetched, written down --------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedFile:
+    """A file as it was when it was fetched."""
+
+    bytes: int
+    sha256: str
+    origin: Annotated[str, Field(alias="from")] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    files: dict[str, RecordedFile] = field(default_factory=dict)
+    time: str = ""
+
+
+_RECORD = TypeAdapter(_Record)
+
+
 def record(
     folder: Path,
     paths: list[Path],
@@ -130,26 +130,30 @@ def record(
 
     `below`: a folder in it whose files are all given; what was recorded of others there is forgotten.
     """
-    table = _read(folder)
-    if below is not None:
-        table["files"] = {name: each for name, each in table["files"].items() if not name.startswith(f"{below}/")}
+    given = {} if below is None else recorded(folder, below)
+    files = {name: each for name, each in recorded(folder).items() if name not in given}
     for path in paths:
         size, digest = digest_of(path)
-        table["files"][path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": digest, "from": origin}
+        files[path.relative_to(folder).as_posix()] = RecordedFile(bytes=size, sha256=digest, origin=origin)
         advance(1)
-    table["time"] = datetime.now(UTC).isoformat(timespec="seconds")
+    written = _Record(files=files, time=datetime.now(UTC).isoformat(timespec="seconds"))
     temporary = folder / f"{RECORD}.new"
-    temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    temporary.write_bytes(_RECORD.dump_json(written, by_alias=True, indent=1) + b"\n")
     temporary.replace(folder / RECORD)
 
 
-def recorded(folder: Path) -> dict[str, RecordedFile]:
-    """By path below the folder; nothing where nothing was written down."""
-    files = _read(folder)["files"]
+def recorded(folder: Path, below: str | None = None) -> dict[str, RecordedFile]:
+    """By path below the folder, all or those in one folder of it; nothing where nothing was written down."""
+    path = folder / RECORD
     try:
-        return {name: RecordedFile(int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"{folder / RECORD} is damaged; remove it and fetch the data set again") from None
+        files = _RECORD.validate_json(path.read_bytes()).files
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise DataError(f"{path} can't be read ({error}); remove it and fetch the data set again") from None
+    except ValueError:
+        raise DataError(f"{path} is damaged; remove it and fetch the data set again") from None
+    return {name: each for name, each in files.items() if below is None or name.startswith(f"{below}/")}
 
 
 def files_in(folder: Path) -> Iterator[Path]:
@@ -159,15 +163,3 @@ def files_in(folder: Path) -> Iterator[Path]:
             yield from files_in(path)
         elif not path.name.startswith("."):
             yield path
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        table = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {"files": {}}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder / RECORD} can't be read ({error}); remove it and fetch the data set again") from None
-    if not isinstance(table, dict) or not isinstance(table.get("files"), dict):
-        raise DataError(f"{folder / RECORD} is damaged; remove it and fetch the data set again")
-    return table

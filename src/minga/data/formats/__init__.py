@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from minga.data.formats.arrays import open_cifar10, open_idx
+from minga.data.formats.arrays import ArrayReader, read_cifar10_part, read_idx_part
 from minga.data.formats.base import PictureShape, Reader
 from minga.data.formats.captions import CaptionReader
 from minga.data.formats.pictures import PictureReader
@@ -79,8 +79,8 @@ READERS: dict[str, Callable[[Origin], Reader]] = {
     "table": lambda origin: TableReader(Path(origin.path), origin.table),
     "text": lambda origin: TextReader(Path(origin.path), origin.context),
     "captions": lambda origin: CaptionReader(Path(origin.path)),
-    "idx": lambda origin: open_idx(Path(origin.path), origin.classes, origin.picture),
-    "cifar10": lambda origin: open_cifar10(Path(origin.path), origin.classes, origin.picture),
+    "idx": lambda origin: ArrayReader(read_idx_part, Path(origin.path), origin.classes, origin.picture),
+    "cifar10": lambda origin: ArrayReader(read_cifar10_part, Path(origin.path), origin.classes, origin.picture),
 }
 
 

@@ -7,7 +7,7 @@ pictures, labels = read_cifar10_part(Path("data/cifar10"), "test")    # 10000 x 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +18,7 @@ from minga.data.formats.shaping import shape_array
 from minga.data.packed import read_plain
 from minga.errors import DataError
 
-__all__ = [
-    "CIFAR10_FILES",
-    "IDX_FILES",
-    "ArrayReader",
-    "PictureArrays",
-    "open_cifar10",
-    "open_idx",
-    "read_cifar10_part",
-    "read_idx",
-    "read_idx_part",
-]
+__all__ = ["CIFAR10_FILES", "IDX_FILES", "ArrayReader", "read_cifar10_part", "read_idx", "read_idx_part"]
 
 PictureArrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures, samples x channels x height x width, and their classes."""
@@ -44,11 +34,18 @@ _CIFAR10_CLASSES = 10
 
 
 class ArrayReader(Reader):
-    """Pictures and their classes, in memory."""
+    """Pictures and their classes, in memory: MNIST and its relatives, CIFAR-10 (Krizhevsky, 2009) as binary files."""
 
     scale = 1 / 255
 
-    def __init__(self, parts: Mapping[str, PictureArrays], classes: Sequence[str], picture: PictureShape) -> None:
+    def __init__(
+        self,
+        read_part: Callable[[Path, str], PictureArrays],
+        folder: Path,
+        classes: Sequence[str],
+        picture: PictureShape,
+    ) -> None:
+        parts = {part: read_part(folder, part) for part in ("train", "test")}
         shapes = {part: pictures.shape[1:] for part, (pictures, _) in parts.items()}
         if len(set(shapes.values())) > 1:
             raise DataError(f"the parts have pictures of different shapes ({shapes}); fetch the files again")
@@ -70,16 +67,6 @@ class ArrayReader(Reader):
     def read(self, index: int) -> RawSample:
         assert self.labels is not None
         return {"inputs": shape_array(self._pictures[index], self._picture), "targets": self.labels[index]}
-
-
-def open_idx(folder: Path, classes: Sequence[str], picture: PictureShape) -> ArrayReader:
-    """MNIST and its relatives."""
-    return ArrayReader({part: read_idx_part(folder, part) for part in IDX_FILES}, classes, picture)
-
-
-def open_cifar10(folder: Path, classes: Sequence[str], picture: PictureShape) -> ArrayReader:
-    """CIFAR-10 (Krizhevsky, 2009) in its binary form."""
-    return ArrayReader({part: read_cifar10_part(folder, part) for part in CIFAR10_FILES}, classes, picture)
 
 
 def read_idx_part(folder: Path, part: str) -> PictureArrays:

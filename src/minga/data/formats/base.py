@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PARTS", "BadSample", "PictureShape", "RawSample", "Reader", "kept_form"]
+__all__ = ["PARTS", "BadSample", "OnePassReader", "PictureShape", "RawSample", "Reader", "kept_form"]
 
 PARTS = ("train", "validation", "test")
 
@@ -93,6 +93,38 @@ class Reader(ABC):
         for index in indices:
             try:
                 yield self.read(index)
+            except BadSample as bad:
+                yield bad
+
+
+class OnePassReader(Reader):
+    """A data set in one file that is read from its beginning on, and need not fit into memory."""
+
+    any_order = False
+
+    @abstractmethod
+    def rows(self) -> Iterator[Any]:
+        """What is read for each sample, from the first one on."""
+
+    @abstractmethod
+    def sample_of(self, index: int, row: Any) -> RawSample:
+        """What it becomes; `BadSample` if it can't be used."""
+
+    def read(self, index: int) -> RawSample:
+        found = next(self.samples([index]))
+        if isinstance(found, BadSample):
+            raise found
+        return found
+
+    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
+        """In one pass over the file; `indices` must grow."""
+        rows = enumerate(self.rows())
+        for index in indices:
+            row = next((row for number, row in rows if number == index), None)
+            if row is None:
+                return
+            try:
+                yield self.sample_of(index, row)
             except BadSample as bad:
                 yield bad
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minga.data.formats.base import BadSample, RawSample, Reader
-from minga.data.formats.vocabulary import END, Vocabulary, padded
+from minga.data.formats.vocabulary import Vocabulary, padded_groups
 from minga.data.packed import DAMAGE, plain_text
 from minga.errors import DataError
 
@@ -121,11 +121,10 @@ class CaptionReader(Reader):
         part = {name: index for index, split in enumerate(SPLITS) for name in files.names[split]}
         self._names = [name for name in files.captions if name in part]
         self.given_parts = np.array([part[name] for name in self._names], dtype=np.int8)
-        self._sentences = [[files.vocabulary.encode(each) for each in files.captions[name]] for name in self._names]
-        self._most = max(map(len, self._sentences), default=0)
-        self._longest = max((len(each) for several in self._sentences for each in several), default=0)
+        sentences = [[files.vocabulary.encode(each) for each in files.captions[name]] for name in self._names]
+        self._targets = padded_groups(sentences).astype(np.int32)
         words = files.vocabulary.words[: files.vocabulary.known]
-        self.facts = {"vocabulary": words, "longest": self._longest, "features": path.name}
+        self.facts = {"vocabulary": words, "longest": self._targets.shape[2], "features": path.name}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -134,11 +133,10 @@ class CaptionReader(Reader):
         return self._names[index]
 
     def read(self, index: int) -> RawSample:
-        name, sentences = self._names[index], self._sentences[index]
-        if name not in self._row:
+        row = self._row.get(self._names[index])
+        if row is None:
             raise BadSample("there are no features of it")
-        numbers = padded([*sentences, *[[END]] * (self._most - len(sentences))], self._longest)
-        return {"inputs": self._features[self._row[name]], "targets": numbers.astype(np.int32)}
+        return {"inputs": self._features[row], "targets": self._targets[index]}
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Samples in their original form as a data set of torch, for training without preparing them.
 
-pictures = as_dataset(PictureReader(Path("fish"), PictureShape(width=197, height=148, grey=True)), dtype="float16")
+pictures = ReaderDataset(PictureReader(Path("fish"), PictureShape(width=197, height=148, grey=True)), dtype="float16")
 picture, number = pictures[0]                                   # 1 x 148 x 197, 0 to 1
 """
 
@@ -16,15 +16,16 @@ from torch.utils.data import Dataset
 from minga.data.formats.base import BadSample, Reader, kept_form
 from minga.errors import DataError
 
-__all__ = ["ReaderDataset", "as_dataset"]
+__all__ = ["ReaderDataset"]
 
 
 class ReaderDataset(Dataset[tuple[Tensor, int]]):
-    """Some samples of a reader, with the numbers of their classes, read when they are asked for."""
+    """Samples of a reader, with the numbers of their classes, read when they are asked for."""
 
-    def __init__(self, reader: Reader, indices: Sequence[int], dtype: str) -> None:
+    def __init__(self, reader: Reader, indices: Sequence[int] | None = None, *, dtype: str) -> None:
+        """All samples, or some; `dtype`: of inputs, such as "float16", where pictures are 0 to 1."""
         self._reader = reader
-        self._indices = indices
+        self._indices = range(len(reader)) if indices is None else indices
         self._dtype = dtype
 
     @property
@@ -51,8 +52,3 @@ class ReaderDataset(Dataset[tuple[Tensor, int]]):
             ) from None
         inputs = np.ascontiguousarray(kept_form("inputs", sample["inputs"], self._dtype, self._reader.scale))
         return torch.from_numpy(inputs), int(sample["targets"])
-
-
-def as_dataset(reader: Reader, indices: Sequence[int] | None = None, *, dtype: str) -> ReaderDataset:
-    """All samples, or those with these numbers; `dtype`: of inputs, such as "float16", where pictures are 0 to 1."""
-    return ReaderDataset(reader, range(len(reader)) if indices is None else indices, dtype)

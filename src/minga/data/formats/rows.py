@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from minga.data.packed import DAMAGE, open_plain
+from minga.data.packed import open_text
 from minga.errors import DataError
 
 __all__ = ["TABLE_ENDINGS", "Rows", "open_rows"]
@@ -74,13 +73,11 @@ class _CsvRows:
         return ([_with_point(cell) for cell in row] for row in rows)
 
     def _lines(self) -> Iterator[list[str]]:
-        try:
-            with open_plain(self._path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+        with open_text(self._path, "utf-8-sig") as text:
+            try:
                 yield from csv.reader(text, delimiter=self._separator, skipinitialspace=True)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self._path} is not in UTF-8 ({error}); save it as UTF-8") from None
-        except (*DAMAGE, csv.Error) as error:
-            raise DataError(f"{self._path} can't be read ({error})") from None
+            except csv.Error as error:
+                raise DataError(f"{self._path} can't be read ({error})") from None
 
 
 def _with_point(cell: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import BadSample, RawSample, Reader
+from minga.data.formats.base import BadSample, OnePassReader, RawSample
 from minga.data.formats.rows import Rows, open_rows
 from minga.errors import DataError, unknown
 
@@ -113,10 +113,8 @@ class _ColumnFacts:
                 self.values = None
 
 
-class TableReader(Reader):
+class TableReader(OnePassReader):
     """Rows of a table as vectors."""
-
-    any_order = False
 
     def __init__(self, path: Path, choice: TableChoice) -> None:
         self._rows: Rows = open_rows(path)
@@ -192,35 +190,18 @@ class TableReader(Reader):
     def name_of(self, index: int) -> str:
         return f"row {index + 1}"
 
-    def read(self, index: int) -> RawSample:
-        found = next(iter(self.samples([index])))
-        if isinstance(found, BadSample):
-            raise found
-        return found
+    def rows(self) -> Iterator[Sequence[Any]]:
+        return iter(self._rows)
 
-    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
-        """In one pass over the table; `indices` must grow."""
-        wanted = iter(indices)
-        at = next(wanted, None)
-        for number, row in enumerate(self._rows):
-            if at is None:
-                return
-            if number == at:
-                try:
-                    yield self._sample(number, row)
-                except BadSample as bad:
-                    yield bad
-                at = next(wanted, None)
-
-    def _sample(self, number: int, row: Sequence[Any]) -> RawSample:
+    def sample_of(self, index: int, row: Sequence[Any]) -> RawSample:
         if len(row) != len(self._rows.columns):
             raise BadSample(f"it has {len(row)} fields instead of {len(self._rows.columns)}")
         inputs = np.concatenate([encoder.read(row[encoder.index], self._missing) for encoder in self._encoders])
         if self.labels is not None:
-            if self.labels[number] < 0:
+            if self.labels[index] < 0:
                 word = _word(row[self._target])
                 raise BadSample(f"its target is {f'{word!r}, not a number' if word else 'empty'}")
-            return {"inputs": inputs, "targets": self.labels[number]}
+            return {"inputs": inputs, "targets": self.labels[index]}
         value = _number(row[self._target])
         if value is None:
             raise BadSample(f"its target is {row[self._target]!r}, which is not a number")

@@ -6,15 +6,14 @@ inputs, targets = pieces(numbers, context=64)                   # for each chara
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minga.data.formats.base import BadSample, RawSample, Reader
-from minga.data.packed import DAMAGE, open_plain
+from minga.data.formats.base import OnePassReader, RawSample
+from minga.data.packed import open_text
 from minga.errors import DataError
 
 __all__ = ["TextReader", "as_numbers", "pieces"]
@@ -40,10 +39,9 @@ def pieces(numbers: NDArray[np.int64], context: int) -> tuple[NDArray[np.int64],
     return numbers[:stop].reshape(count, context), numbers[1 : stop + 1].reshape(count, context)
 
 
-class TextReader(Reader):
+class TextReader(OnePassReader):
     """Pieces of a text in UTF-8 that need not fit into memory; the characters that occur are counted before."""
 
-    any_order = False
     in_order = True
 
     def __init__(self, path: Path, context: int) -> None:
@@ -53,18 +51,19 @@ class TextReader(Reader):
         self._context = context
         seen: set[str] = set()
         length = 0
-        for block in self._blocks():
-            seen.update(block)
-            length += len(block)
-            if len(seen) > _MOST_CHARACTERS:
-                raise DataError(f"{path} has more than {_MOST_CHARACTERS:,} different characters; is it a text?")
+        with open_text(self._path) as text:
+            while block := text.read(_BLOCK):
+                seen.update(block)
+                length += len(block)
+                if len(seen) > _MOST_CHARACTERS:
+                    raise DataError(f"{path} has more than {_MOST_CHARACTERS:,} different characters; is it a text?")
         self._pieces = max(0, (length - 1) // context)
         if not self._pieces:
             raise DataError(f"{path} has {length:,} characters, which don't fill a piece of {context} and one more")
-        self._characters = sorted(seen)
-        self._numbers = {character: number for number, character in enumerate(self._characters)}
+        characters = sorted(seen)
+        self._numbers = {character: number for number, character in enumerate(characters)}
         self._type = np.uint8 if len(seen) <= 256 else np.int32
-        self.facts = {"characters": "".join(self._characters), "context": context}
+        self.facts = {"characters": "".join(characters), "context": context}
 
     def __len__(self) -> int:
         return self._pieces
@@ -72,34 +71,14 @@ class TextReader(Reader):
     def name_of(self, index: int) -> str:
         return f"characters from {index * self._context:,} on"
 
-    def read(self, index: int) -> RawSample:
-        found = next(self.samples([index]))
-        assert not isinstance(found, BadSample)
-        return found
+    def rows(self) -> Iterator[str]:
+        """Each piece with the character that follows it."""
+        with open_text(self._path) as text:
+            piece = text.read(self._context + 1)
+            while len(piece) > self._context:
+                yield piece
+                piece = piece[-1] + text.read(self._context)
 
-    def samples(self, indices: Sequence[int]) -> Iterator[RawSample | BadSample]:
-        """In one pass over the text; `indices` must grow."""
-        wanted = iter(indices)
-        at = next(wanted, None)
-        kept: NDArray[np.integer] = np.empty(0, dtype=self._type)
-        start = 0
-        for block in self._blocks():
-            numbers = np.array([self._numbers[character] for character in block], dtype=self._type)
-            kept = np.concatenate([kept, numbers])
-            while at is not None and (at + 1) * self._context + 1 <= start + len(kept):
-                piece = kept[at * self._context - start : (at + 1) * self._context + 1 - start]
-                yield {"inputs": piece[:-1], "targets": piece[1:]}
-                at = next(wanted, None)
-            if at is None:
-                return
-            passed = min(len(kept), max(0, at * self._context - start))
-            kept, start = kept[passed:], start + passed
-
-    def _blocks(self) -> Iterator[str]:
-        try:
-            with open_plain(self._path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
-                while block := text.read(_BLOCK):
-                    yield block
-        except (*DAMAGE, UnicodeDecodeError) as error:
-            remedy = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-            raise DataError(f"{self._path} can't be read as text in UTF-8 ({error}){remedy}") from None
+    def sample_of(self, index: int, row: str) -> RawSample:
+        numbers = np.array([self._numbers[character] for character in row], dtype=self._type)
+        return {"inputs": numbers[:-1], "targets": numbers[1:]}

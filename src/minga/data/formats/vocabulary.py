@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["END", "START", "UNKNOWN", "Vocabulary", "padded", "words_of"]
+__all__ = ["END", "START", "UNKNOWN", "Vocabulary", "padded", "padded_groups", "words_of"]
 
 END, START, UNKNOWN = 0, 1, 2
 """The end of a sentence, which also fills up what is too short; its beginning; a word too rare to be learned."""
@@ -47,10 +47,9 @@ class Vocabulary:
         more = sorted({word for caption in others for word in words_of(caption)} - counts.keys())
         return cls(["", "<start>", "<unknown>", *ordered, *more], known)
 
-    def encode(self, caption: str, *, start: bool = True) -> list[int]:
+    def encode(self, caption: str) -> list[int]:
         """For the network: rare words are unknown."""
-        numbers = [number if number < self.known else UNKNOWN for number in self.reference(caption)]
-        return [START, *numbers, END] if start else numbers
+        return [START, *(number if number < self.known else UNKNOWN for number in self.reference(caption)), END]
 
     def reference(self, caption: str) -> list[int]:
         """As people said it, with all words."""
@@ -62,21 +61,21 @@ class Vocabulary:
         cut = cut[: cut.index(END)] if END in cut else cut
         return " ".join(self.words[number] for number in cut if number != START)
 
-    @property
-    def single_letters(self) -> frozenset[int]:
-        """The numbers of words of one letter."""
-        return frozenset(number for number, word in enumerate(self.words) if len(word) == 1)
-
     @cached_property
     def numbers(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
 
 
-def padded(sentences: Sequence[Sequence[int]], length: int | None = None) -> NDArray[np.int64]:
-    """Sentences x words, filled up with END; what is longer than `length` loses its last words."""
-    longest = max(map(len, sentences), default=0) if length is None else length
-    numbers = np.full((len(sentences), longest), END, dtype=np.int64)
+def padded(sentences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Sentences x words, filled up with END."""
+    numbers = np.full((len(sentences), max(map(len, sentences), default=0)), END, dtype=np.int64)
     for row, sentence in zip(numbers, sentences, strict=True):
-        cut = sentence[:longest]
-        row[: len(cut)] = cut
+        row[: len(sentence)] = sentence
     return numbers
+
+
+def padded_groups(groups: Sequence[Sequence[Sequence[int]]]) -> NDArray[np.int64]:
+    """Groups x sentences x words, filled up with END."""
+    most = max(map(len, groups), default=0)
+    together = padded([sentence for group in groups for sentence in [*group, *[[]] * (most - len(group))]])
+    return together.reshape(len(groups), most, together.shape[1])

@@ -102,9 +102,7 @@ class PreparedDataset(Dataset[tuple[Tensor, ...]]):
         return {name: found[name] for name in self.manifest.fields}
 
     def _ready(self, name: str, tensor: Tensor) -> Tensor:
-        if name != "inputs":
-            return tensor.long() if not tensor.is_floating_point() else tensor.float()
-        if self._factor is None:  # numbers of characters, or of words
+        if name != "inputs" or self._factor is None:  # as inputs, numbers of characters or of words
             return tensor.long() if not tensor.is_floating_point() else tensor.float()
         values = tensor.float().mul_(self._factor)
         return values if self._shift is None else values.add_(self._shift)

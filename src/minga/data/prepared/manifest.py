@@ -143,9 +143,7 @@ def verify_prepared(folder: Path, *, progress: ProgressDisplay = NO_PROGRESS) ->
         manifest = PreparedManifest.load(folder)
     except DataError as error:
         return [FileCheck(MANIFEST, "damaged", str(error))]
-    checks = [FileCheck(MANIFEST, "whole")]
     shards = [shard for part in manifest.parts.values() for shard in part.shards]
     with progress.task(f"verifying {folder.name}", total=sum(each.bytes for each in shards), unit="bytes") as advance:
-        for shard in shards:
-            checks.append(FileCheck.of(shard.file, folder / shard.file, shard.bytes, shard.sha256, advance))
-    return checks
+        of_shards = [FileCheck.of(each.file, folder / each.file, each.bytes, each.sha256, advance) for each in shards]
+    return [FileCheck(MANIFEST, "whole"), *of_shards]

@@ -44,9 +44,6 @@ class ShardMaps:
         self._folder = folder
         self._manifest = manifest
         self._shards = shards
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._open: OrderedDict[int, tuple[mmap.mmap, ShardLayout, dict[str, Tensor]]] = OrderedDict()
         self._touched = 0
@@ -98,13 +95,9 @@ class ShardMaps:
             tensors[name] = flat.view(shard.samples, *field.shape)
         return mapped, layout, tensors
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Maps stay behind when readers of torch's DataLoader are started."""
-        return {"_folder": self._folder, "_manifest": self._manifest, "_shards": self._shards}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
+        return ShardMaps, (self._folder, self._manifest, self._shards)
 
 
 def pieces(layout: ShardLayout, name: str, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:

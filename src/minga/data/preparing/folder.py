@@ -30,7 +30,7 @@ _BEFORE = "-before"
 def check_free(out: Path, *, replace: bool) -> None:
     """`DataError` if there is something at this place that may not be replaced."""
     try:
-        _put_back(out)
+        _tidy(out, remove=False)
         if not out.exists():
             return
     except OSError as error:
@@ -57,7 +57,7 @@ def new_folder(out: Path, *, replace: bool = False) -> Iterator[Path]:
     """The folder to write to; `replace`: a prepared set that is there stays until the new one is whole."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_remains(out)
+        _tidy(out, remove=True)
         folder = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
     except OSError as error:
         raise DataError(f"no folder can be made in {out.parent} ({error}); choose another with --out") from None
@@ -100,44 +100,28 @@ def _put_in_place(folder: Path, out: Path, replace: bool) -> None:
         os.close(held)
 
 
-def _remove_remains(out: Path) -> None:
-    """Of those who were killed in the middle."""
-    _put_back(out)
-    for path in _remains(out):
-        with _held(path) as ours:
-            if ours:
-                shutil.rmtree(path, ignore_errors=True)
+def _tidy(out: Path, *, remove: bool) -> None:
+    """Of those who were killed in the middle: the set that one had moved away comes back if nothing is in its place.
 
-
-def _put_back(out: Path) -> None:
-    """The set that one who was killed had moved away, if nothing has come in its place."""
-    for path in _remains(out):
-        with _held(path) as ours:
-            if ours and path.name.endswith(_BEFORE) and not out.exists():
+    `remove`: what else they have left. Whoever is at work holds what is his.
+    """
+    begun = re.compile(f"{re.escape(_prefix(out))}[a-z0-9_]{{8}}({_BEFORE})?")
+    for path in sorted(out.parent.iterdir()) if out.parent.is_dir() else ():
+        held = _lock(path) if begun.fullmatch(path.name) and path.is_dir() else None
+        if held is None:
+            continue
+        try:
+            if path.name.endswith(_BEFORE) and not out.exists():
                 path.rename(out)
-
-
-def _remains(out: Path) -> list[Path]:
-    """Folders that were begun for this one, by those who are at work and by those who are not any more."""
-    ours = re.compile(f"{re.escape(_prefix(out))}[a-z0-9_]{{8}}({_BEFORE})?")
-    found = out.parent.iterdir() if out.parent.is_dir() else ()
-    return sorted(path for path in found if ours.fullmatch(path.name) and path.is_dir())
+            elif remove:
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(held)
 
 
 def _prefix(out: Path) -> str:
     """No other program calls its folders so."""
     return f".minga-preparing-{out.name}-"
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Whether nobody else has it; nobody gets it meanwhile."""
-    held = _lock(folder)
-    try:
-        yield held is not None
-    finally:
-        if held is not None:
-            os.close(held)
 
 
 def _lock(folder: Path) -> int | None:

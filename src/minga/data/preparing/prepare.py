@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -34,16 +36,20 @@ from minga.data.prepared.manifest import (
 )
 from minga.data.prepared.shard_file import Field, record_bytes
 from minga.data.preparing.folder import check_free, new_folder
-from minga.data.preparing.recipe import Recipe
-from minga.data.preparing.shard_job import Chunk, ChunkOutcome, ShardJob, do_all, outline_of
-from minga.data.preparing.shards import ShardPlaces, ShardWriter
+from minga.data.preparing.shard_job import Chunk, ShardJob, do_all, outline_of
+from minga.data.preparing.shards import ShardPlaces
 from minga.data.preparing.statistics import MeanAndDeviation
 from minga.data.progress import NO_PROGRESS, ProgressDisplay
+from minga.data.sources import KnownDataset
 from minga.data.split import Split, divide
-from minga.errors import DataError
+from minga.errors import DataError, unknown
 
-__all__ = ["prepare"]
+__all__ = ["Recipe", "parse_size", "prepare"]
 
+_DTYPES = ("uint8", "float16", "float32")
+# Of a side, in pixels: what is larger is a slip of the finger rather than a picture to train on.
+_MOST_PIXELS = 16_384
+_SIZE = re.compile("[0-9]{1,9}[xX][0-9]{1,9}")
 _DEFAULT_SPLIT = (0.8, 0.1, 0.1)
 _CHUNK_BYTES = 2 << 20
 _MOST_IN_A_CHUNK = 1024
@@ -54,18 +60,47 @@ _BLOCK_BYTES = 1 << 20
 _WINDOW_BLOCKS = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is done to a data set besides what its reader does: how samples are kept, and which go where."""
+
+    dtype: str | None = None
+    """Of inputs on disk: uint8, float16 (0 to 1 for pictures) or float32; None: as they come."""
+
+    normalise: bool = False
+    """Whether readers subtract the mean and divide by the deviation; both are computed from the training part."""
+
+    split: tuple[float, float, float] | None = None
+    """Fractions for train, validation and test; None: the parts that the data set has, or 80, 10 and 10 %."""
+
+    seed: int = 0
+    """Decides the split and the order on disk."""
+
+    shard_bytes: int = 64 << 20
+    """About how large a file gets."""
+
+    jobs: int | None = None
+    """Processes that read and shape; None: one per core where that is worth it."""
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and self.dtype not in _DTYPES:
+            raise unknown("dtype", self.dtype, _DTYPES)
+        if self.shard_bytes < 1 << 10:
+            raise DataError(f"shards of {self.shard_bytes} bytes are too small; give at least 1,024")
+        if self.jobs is not None and self.jobs < 1:
+            raise DataError(f"jobs should be at least 1, not {self.jobs}")
+
+
 def prepare(
     origin: Origin,
     out: Path,
     recipe: Recipe,
     *,
-    name: str | None = None,
-    licence: str = "unknown",
-    citation: str = "",
+    known: KnownDataset | None = None,
     replace: bool = False,
     progress: ProgressDisplay = NO_PROGRESS,
 ) -> PreparedManifest:
-    """Make the prepared set `out`. `replace`: also where another prepared set is."""
+    """Make the prepared set `out`. `known`: what `origin` is of; `replace`: also where another prepared set is."""
     check_free(out, replace=replace)
     reader = open_reader(origin)
     if recipe.normalise and reader.in_order:
@@ -83,30 +118,34 @@ def prepare(
     fields = _fields_of(reader, split, recipe)
     with new_folder(out, replace=replace) as folder:
         places = ShardPlaces.of(folder, fields, split.counts, recipe.shard_bytes)
-        needed = sum(layout.size for part in range(len(PARTS)) for _, layout in places.shards(part))
         remedy = "choose another with --out, smaller pictures with --resize, or --dtype uint8"
-        check_space("the prepared set", out.parent, needed, remedy)
+        check_space("the prepared set", out.parent, places.bytes, remedy)
         places.make_files()
         job = ShardJob(places, reader.scale, moments=recipe.normalise, outline=outline_of(reader))
         moments: MeanAndDeviation | None = None
         bad: list[tuple[int, str, str]] = []
         with progress.task("preparing", total=sum(split.counts), unit="samples") as advance:
             chunks = _chunks(reader, split, record_bytes(fields))
-            for done in do_all(job, origin, reader, chunks, jobs=_jobs(recipe, reader), advance=advance):
-                moments = _joined(moments, done)
+            for done in do_all(job, origin, reader, chunks, jobs=_jobs(recipe, reader)):
+                advance(done.samples)
+                moments = done.moments if moments is None else moments.joined(done.moments)
                 bad += done.bad
-        places = _close_holes(places, split, [index for index, _, _ in bad])
+        places = places.without({(int(split.part[index]), int(split.position[index])) for index, _, _ in bad})
         if not places.counts[0]:
             raise DataError(f"no sample is left to train on: {len(bad):,} of {len(reader):,} could not be used")
         _write_skipped(folder, bad)
         parts = _parts(places, reader, split, {index for index, _, _ in bad}, progress)
+        normalisation = None
+        if moments is not None:
+            mean, deviation = tuple(moments.mean.tolist()), tuple(moments.deviation.tolist())
+            normalisation = Normalisation(mean=mean, deviation=deviation)
         manifest = PreparedManifest(
-            name=name or Path(origin.path).stem,
+            name=Path(origin.path).stem if known is None else known.name,
             fields=fields,
             parts=parts,
             classes=tuple(reader.classes),
             scale=reader.scale if fields["inputs"].dtype == "uint8" else 1.0,
-            normalisation=_normalisation(moments),
+            normalisation=normalisation,
             shuffle=_shuffle(record_bytes(fields), places.counts[0]),
             skipped=len(bad),
             facts=reader.facts,
@@ -122,8 +161,8 @@ def prepare(
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 "minga": version("minga"),
             },
-            licence=licence,
-            citation=citation,
+            licence="unknown" if known is None else known.licence,
+            citation="" if known is None else known.citation,
         )
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
@@ -167,28 +206,6 @@ def _jobs(recipe: Recipe, reader: Reader) -> int:
     return 1 if len(reader) < _WORTH_PROCESSES or not reader.costly else max(1, len(os.sched_getaffinity(0)))
 
 
-def _joined(moments: MeanAndDeviation | None, done: ChunkOutcome) -> MeanAndDeviation | None:
-    if moments is None or done.moments is None:
-        return moments or done.moments
-    return moments.joined(done.moments)
-
-
-def _close_holes(places: ShardPlaces, split: Split, bad: Sequence[int]) -> ShardPlaces:
-    """Have the last samples of each part move to where bad ones would have been."""
-    writer = ShardWriter(places)
-    for part in range(len(PARTS)):
-        holes = sorted(int(split.position[index]) for index in bad if split.part[index] == part)
-        if holes:
-            left = places.counts[part] - len(holes)
-            empty = set(holes)
-            movers = (position for position in range(left, places.counts[part]) if position not in empty)
-            for hole, mover in zip((hole for hole in holes if hole < left), movers, strict=True):
-                writer.move(part, mover, hole)
-            places = writer.shorten(part, left)
-    writer.close()
-    return places
-
-
 def _write_skipped(folder: Path, bad: Sequence[tuple[int, str, str]]) -> None:
     with (folder / SKIPPED).open("w", encoding="utf-8") as file:
         for index, name, problem in sorted(bad):
@@ -198,20 +215,17 @@ def _write_skipped(folder: Path, bad: Sequence[tuple[int, str, str]]) -> None:
 def _parts(
     places: ShardPlaces, reader: Reader, split: Split, bad: set[int], progress: ProgressDisplay
 ) -> dict[str, PreparedPart]:
-    files = [(part, *each) for part in range(len(PARTS)) for each in places.shards(part)]
-    total = sum(layout.size for _, _, layout in files)
-    shards: dict[int, list[ShardFile]] = {part: [] for part in range(len(PARTS))}
-    with progress.task("computing checksums", total=total, unit="bytes") as advance:
-        for part, path, layout in files:
-            size, digest = digest_of(path, advance=advance)
-            shards[part].append(ShardFile(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
-    return {
-        PARTS[part]: PreparedPart(
-            samples=places.counts[part], classes=_balance(reader, split, part, bad), shards=tuple(shards[part])
-        )
-        for part in range(len(PARTS))
-        if places.counts[part]
-    }
+    parts = {}
+    with progress.task("computing checksums", total=places.bytes, unit="bytes") as advance:
+        for part, files in enumerate(places.shards):
+            shards = []
+            for path, layout in files:
+                size, digest = digest_of(path, advance=advance)
+                shards.append(ShardFile(file=path.name, samples=layout.samples, bytes=size, sha256=digest))
+            if shards:
+                classes = _balance(reader, split, part, bad)
+                parts[PARTS[part]] = PreparedPart(samples=places.counts[part], classes=classes, shards=tuple(shards))
+    return parts
 
 
 def _balance(reader: Reader, split: Split, part: int, bad: set[int]) -> Mapping[str, int]:
@@ -223,14 +237,17 @@ def _balance(reader: Reader, split: Split, part: int, bad: set[int]) -> Mapping[
     return {name: int(count) for name, count in zip(reader.classes, counts, strict=True)}
 
 
-def _normalisation(moments: MeanAndDeviation | None) -> Normalisation | None:
-    if moments is None:
-        return None
-    mean, deviation = (tuple(float(value) for value in values) for values in (moments.mean, moments.deviation))
-    return Normalisation(mean=mean, deviation=deviation)
-
-
 def _shuffle(nbytes: int, samples: int) -> Shuffle | None:
     if nbytes * samples < _LARGE_BYTES:
         return None
     return Shuffle(block=max(1, _BLOCK_BYTES // nbytes), window=_WINDOW_BLOCKS)
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """`197x148`: width and height."""
+    sides = [int(side) for side in text.lower().split("x")] if _SIZE.fullmatch(text) else []
+    if not sides or not all(0 < side <= _MOST_PIXELS for side in sides):
+        raise DataError(
+            f"--resize {text!r} should be WIDTHxHEIGHT, each from 1 to {_MOST_PIXELS:,} pixels, such as 197x148"
+        )
+    return sides[0], sides[1]

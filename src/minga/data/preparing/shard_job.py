@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class ChunkOutcome:
     samples: int
     moments: MeanAndDeviation | None
     """Of the training inputs."""
-    bad: list[tuple[int, str, str]] = field(default_factory=list)
+    bad: list[tuple[int, str, str]]
     """Number, name and what is wrong."""
 
 
@@ -62,31 +62,6 @@ class ShardJob:
     outline: str
     """Of the whole data set, as it was when samples were given their places; see `outline_of`."""
 
-    def do(
-        self, reader: Reader, samples: Iterator[RawSample | BadSample], chunk: Chunk, writer: ShardWriter
-    ) -> ChunkOutcome:
-        bad: list[tuple[int, str, str]] = []
-        trained: list[NDArray[np.generic]] = []
-        wanted = self.places.fields
-        for index, part, position in zip(chunk.indices.tolist(), chunk.parts, chunk.positions.tolist(), strict=True):
-            sample = next(samples, None) or BadSample("it is not there any more")
-            problem = str(sample) if isinstance(sample, BadSample) else _problem(sample, wanted)
-            if problem is not None:
-                bad.append((index, reader.name_of(index), problem))
-                continue
-            assert not isinstance(sample, BadSample)
-            kept = {name: kept_form(name, sample[name], each.dtype, self.scale) for name, each in wanted.items()}
-            if not np.isfinite(kept["inputs"]).all():
-                raise DataError(
-                    f"{reader.name_of(index)} has values that {wanted['inputs'].dtype} can't hold; use --dtype float32"
-                )
-            writer.write(int(part), position, kept)
-            if self.moments and part == _TRAIN:
-                trained.append(kept["inputs"])
-        whole_numbers = wanted["inputs"].dtype == "uint8"
-        moments = MeanAndDeviation.of(trained, self.scale if whole_numbers else 1.0)
-        return ChunkOutcome(len(chunk.indices), moments, bad)
-
 
 def outline_of(reader: Reader) -> str:
     """How many samples there are, and of which classes: the same wherever the same data set is opened."""
@@ -95,24 +70,16 @@ def outline_of(reader: Reader) -> str:
 
 
 def do_all(
-    job: ShardJob,
-    origin: Origin,
-    reader: Reader,
-    chunks: Sequence[Chunk],
-    *,
-    jobs: int,
-    advance: Callable[[int], None] = lambda done: None,
+    job: ShardJob, origin: Origin, reader: Reader, chunks: Sequence[Chunk], *, jobs: int
 ) -> Iterator[ChunkOutcome]:
     """What became of each chunk, in their order."""
     if jobs == 1:
-        writer = ShardWriter(job.places)
+        worker = _Worker(job, reader)
         every = np.concatenate([chunk.indices for chunk in chunks]) if chunks else np.empty(0, dtype=np.int64)
         samples = reader.samples(every.tolist())
         for chunk in chunks:
-            done = job.do(reader, samples, chunk, writer)
-            advance(done.samples)
-            yield done
-        writer.close()
+            yield worker.do(chunk, samples)
+        worker.writer.close()
         return
     with Pool(jobs, _begin, (origin, job)) as pool:
         ahead: list[Future[ChunkOutcome]] = []
@@ -122,41 +89,73 @@ def do_all(
                 ahead += [pool.submit(_do, chunk) for chunk in itertools.islice(waiting, 3 * jobs - len(ahead))]
                 if not ahead:
                     return
-                done = ahead.pop(0).result()
-                advance(done.samples)
-                yield done
+                yield ahead.pop(0).result()
         except BrokenProcessPool:
             raise RunError(
                 "a process that prepared samples was killed, perhaps for want of memory; use fewer with --jobs"
             ) from None
 
 
+class _Worker:
+    """Reads, shapes and writes samples."""
+
+    def __init__(self, job: ShardJob, reader: Reader) -> None:
+        self.job = job
+        self.reader = reader
+        self.outline = outline_of(reader)
+        self.writer = ShardWriter(job.places)
+
+    def do(self, chunk: Chunk, samples: Iterator[RawSample | BadSample]) -> ChunkOutcome:
+        """`samples`: those of the chunk come next."""
+        bad: list[tuple[int, str, str]] = []
+        trained: list[NDArray[np.generic]] = []
+        wanted, scale = self.job.places.fields, self.job.scale
+        for index, part, position in zip(chunk.indices.tolist(), chunk.parts, chunk.positions.tolist(), strict=True):
+            sample = next(samples, None) or BadSample("it is not there any more")
+            problem = str(sample) if isinstance(sample, BadSample) else _problem(sample, wanted)
+            if problem is not None:
+                bad.append((index, self.reader.name_of(index), problem))
+                continue
+            assert not isinstance(sample, BadSample)
+            kept = {name: kept_form(name, sample[name], each.dtype, scale) for name, each in wanted.items()}
+            if not np.isfinite(kept["inputs"]).all():
+                raise DataError(
+                    f"{self.reader.name_of(index)} has values that {wanted['inputs'].dtype} can't hold; use --dtype "
+                    "float32"
+                )
+            self.writer.write(int(part), position, kept)
+            if self.job.moments and part == _TRAIN:
+                trained.append(kept["inputs"])
+        moments = MeanAndDeviation.of(trained, scale if wanted["inputs"].dtype == "uint8" else 1.0)
+        return ChunkOutcome(len(chunk.indices), moments, bad)
+
+
 def _problem(sample: RawSample, wanted: Mapping[str, Field]) -> str | None:
     """What does not fit, in words."""
-    for name, field_ in wanted.items():
+    for name, field in wanted.items():
         values = np.asarray(sample[name])
-        if values.shape != field_.shape:
-            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field_.shape))}"
+        if values.shape != field.shape:
+            return f"its {name} are {'x'.join(map(str, values.shape))} instead of {'x'.join(map(str, field.shape))}"
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             return f"its {name} have NaN or infinite values"
     return None
 
 
-_here: dict[str, object] = {}
-"""In a process of its own: what it was begun with."""
+_worker: _Worker | None = None
+"""In a process of its own."""
 
 
 def _begin(origin: Origin, job: ShardJob) -> None:
-    reader = open_reader(origin)
-    _here.update(reader=reader, job=job, writer=ShardWriter(job.places), outline=outline_of(reader))
+    global _worker
+    _worker = _Worker(job, open_reader(origin))
 
 
 def _do(chunk: Chunk) -> ChunkOutcome:
-    reader, job, writer = _here["reader"], _here["job"], _here["writer"]
-    assert isinstance(reader, Reader) and isinstance(job, ShardJob) and isinstance(writer, ShardWriter)
-    if _here["outline"] != job.outline:
+    assert _worker is not None
+    reader = _worker.reader
+    if _worker.outline != _worker.job.outline:
         raise DataError(
             f"there are {len(reader):,} samples of {len(reader.classes):,} classes now, and they are not those from "
             "before: somebody changes the data set; prepare it again when nobody does"
         )
-    return job.do(reader, reader.samples(chunk.indices.tolist()), chunk, writer)
+    return _worker.do(chunk, reader.samples(chunk.indices.tolist()))

@@ -37,8 +37,10 @@ class MeanAndDeviation:
         mean = values.mean(axis=0)
         return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
 
-    def joined(self, other: MeanAndDeviation) -> MeanAndDeviation:
-        """Of both together."""
+    def joined(self, other: MeanAndDeviation | None) -> MeanAndDeviation:
+        """Of both together; None: of none."""
+        if other is None:
+            return self
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)

@@ -9,23 +9,39 @@ be checked. Where nobody publishes a checksum there is none, and that of the fir
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib.resources import as_file, files
+from typing import ClassVar
 
+from minga.base.config import Config
+from minga.base.toml_files import load_config
 from minga.errors import unknown
 
-__all__ = ["READERS", "KnownArchive", "KnownDataset", "KnownFile", "known_dataset", "known_datasets"]
-
-READERS = ("idx", "cifar10", "captions", "text", "pictures")
+__all__ = ["KnownArchive", "KnownDataset", "KnownFile", "PublishedFile", "known_dataset", "known_datasets"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownFile:
-    """One file of a data set."""
+class PublishedFile(Config):
+    """What those who publish a file say of it."""
 
     name: str
-    """As it is called when it is plain; it may lie there with `.gz` behind it."""
+
+    bytes: int | None = None
+    sha256: str | None = None
+    """None: unknown."""
+
+    md5: str | None = None
+    """Where that is what is published."""
+
+    optional: bool = False
+    """Whether training does without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownFile(PublishedFile):
+    """One file of a data set: name, bytes and checksums are those of the plain content, with `.gz` behind it or not."""
+
+    kind: ClassVar[str] = "file of a data set"
 
     url: str | None = None
     """Where it is published, plain or as `.gz`; None: in an archive, or nowhere."""
@@ -33,46 +49,30 @@ class KnownFile:
     archive: str | None = None
     """The archive that has it."""
 
-    bytes: int | None = None
-    """Of the plain content."""
-
-    sha256: str | None = None
-    """Of the plain content; None: unknown."""
-
-    md5: str | None = None
-    """Of the plain content, where that is what is published."""
-
-    optional: bool = False
-    """Whether training does without it."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class KnownArchive:
+class KnownArchive(PublishedFile):
     """A zip or tar file that a data set is published as."""
 
-    name: str
-    url: str
+    kind: ClassVar[str] = "archive of a data set"
 
-    bytes: int | None = None
-    sha256: str | None = None
-    md5: str | None = None
+    url: str
 
     into: str | None = None
     """The folder that all of it is unpacked to; None: only the files that the data set lists."""
 
-    optional: bool = False
-    """Whether training does without it."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class KnownDataset:
+class KnownDataset(Config):
     """A data set: what it is, whose it is, what it consists of."""
+
+    kind: ClassVar[str] = "data set"
 
     name: str
     title: str
 
     reader: str
-    """Which reader knows its files: one of `READERS`."""
+    """Which reader knows its files: one of `minga.data.formats.READERS`."""
 
     homepage: str
     licence: str
@@ -96,8 +96,8 @@ class KnownDataset:
     files: tuple[KnownFile, ...] = ()
     archives: tuple[KnownArchive, ...] = ()
 
-    def __post_init__(self) -> None:
-        assert self.reader in READERS, f"{self.name}: {self.reader}"
+    def check(self) -> None:
+        object.__setattr__(self, "folder", self.folder or self.name)
         archives = {archive.name for archive in self.archives}
         assert all(file.archive in {None, *archives} for file in self.files), f"{self.name}: {archives}"
 
@@ -112,17 +112,9 @@ class KnownDataset:
 @functools.cache
 def known_datasets() -> dict[str, KnownDataset]:
     """All of them, by name."""
-    found = {}
-    for entry in sorted(files(__name__).iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".toml"):
-            table = tomllib.loads(entry.read_text(encoding="utf-8"))
-            table["files"] = tuple(KnownFile(**file) for file in table.get("files", ()))
-            table["archives"] = tuple(KnownArchive(**archive) for archive in table.get("archives", ()))
-            for several in ("workloads", "classes"):
-                table[several] = tuple(table.get(several, ()))
-            table.setdefault("folder", table["name"])
-            found[table["name"]] = KnownDataset(**table)
-    return found
+    with as_file(files(__name__)) as folder:
+        found = [load_config(KnownDataset, path) for path in sorted(folder.glob("*.toml"))]
+    return {dataset.name: dataset for dataset in found}
 
 
 def known_dataset(name: str) -> KnownDataset:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from minga.measure.counters import Nvml
-from minga.measure.machine.files import ROOT, read
+from minga.measure.kernel import ROOT, read
 from minga.measure.machine.findings import MachineFinding, first_line, make_finding
 
 __all__ = ["energy"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["MachineExamination", "MachineFinding", "State", "first_line", "make_finding", "size"]
+__all__ = ["MachineFinding", "State", "first_line", "make_finding", "size"]
 
 State = Literal["ok", "missing", "limited", "unknown"]
 
@@ -43,24 +43,6 @@ class MachineFinding:
 
     def __post_init__(self) -> None:
         assert (self.state == "ok") == (not self.remedy), f"{self.name}: a remedy belongs to what is not ok"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineExamination:
-    """Everything that was found on one machine."""
-
-    findings: tuple[MachineFinding, ...]
-    """In the order of their topics."""
-
-    @property
-    def local_run_works(self) -> bool:
-        return all(finding.state == "ok" for finding in self.findings if finding.needed)
-
-    @property
-    def counts(self) -> Mapping[State, int]:
-        """How many findings are in each state."""
-        states = [finding.state for finding in self.findings]
-        return {state: states.count(state) for state in ("ok", "limited", "missing", "unknown")}
 
 
 def make_finding(

@@ -13,8 +13,7 @@ import platform
 from functools import partial
 from pathlib import Path
 
-from minga.measure.machine.control_groups import cpu_groups
-from minga.measure.machine.files import ROOT, read
+from minga.measure.kernel import ROOT, cpu_groups, read
 from minga.measure.machine.findings import MachineFinding, State, make_finding
 
 __all__ = [

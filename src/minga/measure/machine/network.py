@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minga.measure.machine.findings import MachineFinding, first_line, make_finding
+from minga.net.interfaces import own_address_towards
 
 __all__ = ["loopback", "network", "outward_address"]
 
@@ -34,12 +35,10 @@ def loopback() -> MachineFinding:
 
 def outward_address() -> str | None:
     """The address that a packet by the default route would leave from; none is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((_ELSEWHERE, 9))
-        except OSError:
-            return None
-        return str(probe.getsockname()[0])
+    try:
+        return own_address_towards(_ELSEWHERE)
+    except OSError:
+        return None
 
 
 def network(

@@ -17,8 +17,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from minga.measure.machine.control_groups import cpu_quota
-from minga.measure.machine.files import ROOT
+from minga.measure.kernel import ROOT, cpu_quota
 from minga.measure.machine.findings import MachineFinding, State, first_line, make_finding, size
 
 __all__ = ["cores", "data_directory", "devices", "disk", "memory", "threads", "versions"]

@@ -8,9 +8,10 @@ for group in dataset.groups:
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from minga.base.units import parse_bandwidth
 from minga.measure.metric_names import lower_by_name, main_metric
 from minga.report.dataset.reading import Run
 from minga.report.dataset.settings import bandwidth_text, differing, labels, telling
-from minga.report.dataset.sources import Found, Labelled
+from minga.report.dataset.sources import Found
 from minga.report.dataset.statistics import Spread
 
 __all__ = ["Dataset", "GroupEnergy", "NodesLine", "Phases", "RunGroup", "lines_over_nodes", "make_dataset", "phases_of"]
@@ -41,7 +42,7 @@ class GroupEnergy:
 
     joules: Spread
     joule_seconds: Spread
-    """GroupEnergy x delay."""
+    """Energy x delay."""
     estimated: bool
     source: str
 
@@ -56,8 +57,16 @@ class Phases:
     """By phase; `wait` and `other` are among them."""
 
     @property
+    def trains(self) -> bool:
+        return self.role != "server"
+
+    @property
     def total(self) -> float:
         return sum(self.seconds.values())
+
+    @property
+    def waiting_share(self) -> float | None:
+        return self.seconds["wait"] / self.total if self.total else None
 
     @property
     def own(self) -> float:
@@ -70,10 +79,6 @@ class RunGroup:
     """Runs that repeat one experiment with other seeds."""
 
     runs: list[Run]
-    settings: dict[str, Any]
-    simulated: bool
-    environment: str | None = None
-    """The name of a study's environment."""
     label: str = ""
     line: str = ""
     """Its label without the number of nodes: groups with the same one make a line in a figure."""
@@ -81,6 +86,19 @@ class RunGroup:
     """Its label without the number of nodes and the strategy."""
     rest: str = ""
     """Its label without the number of nodes, the strategy and the bandwidth."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.runs[0].settings
+
+    @property
+    def simulated(self) -> bool:
+        return self.runs[0].simulated
+
+    @property
+    def environment(self) -> str | None:
+        """The name of a study's environment."""
+        return self.runs[0].environment
 
     @property
     def n(self) -> int:
@@ -105,7 +123,7 @@ class RunGroup:
 
     @property
     def bandwidth_text(self) -> str:
-        return bandwidth_text(self.settings.get("cluster.network.bandwidth"), self.settings)
+        return bandwidth_text(self.settings)
 
     def spread(self, value: Callable[[Run], float | None]) -> Spread | None:
         return Spread.of(value(run) for run in self.runs)
@@ -150,40 +168,32 @@ class RunGroup:
 
     @cached_property
     def energy(self) -> GroupEnergy | None:
-        known = [(run.finished.energy, run.finished.seconds) for run in self.runs]
-        measured = [(energy, seconds) for energy, seconds in known if energy is not None and energy.joules]
-        joules = Spread.of(energy.joules for energy, _ in measured)
-        product = Spread.of(energy.delay_product(seconds) for energy, seconds in measured)
+        known = [energy for run in self.runs if (energy := run.finished.energy) is not None and energy.joules]
+        joules = Spread.of(energy.joules for energy in known)
+        product = Spread.of(run.finished.energy_delay_product or None for run in self.runs)
         if joules is None or product is None:
             return None
-        sources = sorted({energy.source for energy, _ in measured})
-        return GroupEnergy(joules, product, any(energy.estimated for energy, _ in measured), ", ".join(sources))
+        sources = sorted({energy.source for energy in known})
+        return GroupEnergy(joules, product, any(energy.estimated for energy in known), ", ".join(sources))
 
     def share(self, *phases: str) -> float:
         """The part of the workers' time that goes into these phases, in the median of the repetitions."""
-        workers = [rank for rank in self.phases if rank.role != "server"]
-        return sum(rank.seconds.get(name, 0.0) for rank in workers for name in phases) / sum(
-            rank.total for rank in workers
-        )
+        spent = sum(rank.seconds.get(name, 0.0) for rank in self.workers for name in phases)
+        return spent / sum(rank.total for rank in self.workers)
+
+    @property
+    def workers(self) -> list[Phases]:
+        return [rank for rank in self.phases if rank.trains]
 
     @cached_property
     def phases(self) -> list[Phases]:
         """Of each rank, the median over the repetitions."""
-        of_runs = [phases_of(run) for run in self.runs]
-        ranks = min(len(ranks) for ranks in of_runs)
         merged = []
-        for rank in range(ranks):
-            of_rank = [ranks[rank] for ranks in of_runs]
+        for of_rank in zip(*map(phases_of, self.runs), strict=False):
             # In an order of their own, not that of a set: sums should have the same last digits every time.
             names = dict.fromkeys(name for each in of_rank for name in each.seconds)
-            seconds = {name: Spread.of(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
-            merged.append(
-                Phases(
-                    of_rank[0].name,
-                    of_rank[0].role,
-                    {name: spread.median for name, spread in seconds.items() if spread is not None},
-                )
-            )
+            seconds = {name: statistics.median(each.seconds.get(name, 0.0) for each in of_rank) for name in names}
+            merged.append(Phases(of_rank[0].name, of_rank[0].role, seconds))
         return merged
 
 
@@ -205,14 +215,16 @@ class Dataset:
 
     groups: list[RunGroup]
     found: Found
-    differing: list[str] = field(default_factory=list)
-    """Paths of the settings that are not the same in all groups."""
-    telling: list[str] = field(default_factory=list)
-    """Of these the ones that say more than the number of nodes."""
 
-    @property
-    def runs(self) -> int:
-        return sum(group.n for group in self.groups)
+    @cached_property
+    def differing(self) -> list[str]:
+        """Paths of the settings that are not the same in all groups."""
+        return differing([group.settings for group in self.groups])
+
+    @cached_property
+    def telling(self) -> list[str]:
+        """Of these the ones that say more than the number of nodes."""
+        return telling([group.settings for group in self.groups])
 
     @property
     def repeated(self) -> bool:
@@ -229,6 +241,14 @@ class Dataset:
         samples = [group.samples.median for group in self.groups]
         return max(samples) <= 1.01 * min(samples)
 
+    def time(self, group: RunGroup) -> Spread:
+        """What can be compared: all of training, or an epoch where groups have different amounts of work."""
+        return group.seconds if self.same_work else group.seconds_per_epoch
+
+    @property
+    def time_name(self) -> str:
+        return "training time" if self.same_work else "time of an epoch"
+
     def baseline(self, group: RunGroup) -> RunGroup | None:
         """The group on one node that does the same work, as equal as there is; None for that one itself.
 
@@ -238,11 +258,11 @@ class Dataset:
             return None
 
         def distance(other: RunGroup) -> tuple[bool, int]:
-            paths = [path for path in differing([group.settings, other.settings]) if not _network(path)]
+            paths = differing([group.settings, other.settings])
             # One node's batch is everybody's, so it equals one that is given for all nodes together.
             same_batch = other.settings.get("training.batch") in [group.settings.get(path) for path in _BATCH]
             ignored = (*_ANOTHER_MATTER_ON_ONE_NODE, *(_BATCH if same_batch else ()))
-            unequal = [path for path in paths if path not in ignored]
+            unequal = [path for path in paths if path not in ignored and not path.startswith("cluster.network.")]
             network = group.settings.get("cluster.network.bandwidth") != other.settings.get("cluster.network.bandwidth")
             return (group.simulated != other.simulated, 2 * len(unequal) + network)
 
@@ -261,7 +281,7 @@ class Dataset:
         return group.samples_per_second.divided_by(baseline.samples_per_second.median) if baseline else None
 
     def relative_energy(self, group: RunGroup) -> tuple[float, float] | None:
-        """GroupEnergy and energy-delay product relative to one node's, which is 1 itself."""
+        """Energy and energy-delay product relative to one node's, which is 1 itself."""
         baseline = self.baseline(group) or (group if group.nodes == 1 else None)
         if baseline is None or baseline.energy is None or group.energy is None:
             return None
@@ -279,26 +299,19 @@ class Dataset:
 
     def lower_is_better(self, metric: str) -> bool:
         """As the runs say; of runs that don't, by the metric's name."""
-        declared = [run.lower_is_better for group in self.groups for run in group.runs if run.lower_is_better]
+        declared = [run.lower_is_better for run in self.found.runs if run.lower_is_better]
         return any(metric in names for names in declared) if declared else lower_by_name(metric)
-
-
-def _network(path: str) -> bool:
-    return path.startswith("cluster.network.")
 
 
 def make_dataset(found: Found) -> Dataset:
     """Runs of one cell, or with equal settings, are a group."""
-    members: dict[str, list[Labelled]] = {}
-    for labelled in found.runs:
-        run = labelled.run
-        key = labelled.cell or json.dumps(run.settings, sort_keys=True, default=str)
-        members.setdefault(f"{key}{run.simulated}", []).append(labelled)
-    groups = [_group(each) for each in members.values()]
-    groups.sort(key=_order)
+    members: dict[str, list[Run]] = {}
+    for run in found.runs:
+        key = run.cell or json.dumps(run.settings, sort_keys=True, default=str)
+        members.setdefault(f"{key}{run.simulated}", []).append(run)
+    groups = sorted(map(RunGroup, members.values()), key=_order)
     _name(groups)
-    all_settings = [group.settings for group in groups]
-    return Dataset(groups, found, differing(all_settings), telling(all_settings))
+    return Dataset(groups, found)
 
 
 def _name(groups: Sequence[RunGroup]) -> None:
@@ -317,11 +330,6 @@ def _name(groups: Sequence[RunGroup]) -> None:
         seen[group.label] += 1
         if seen[group.label] > 1:
             group.label += f" ({seen[group.label]})"
-
-
-def _group(members: Sequence[Labelled]) -> RunGroup:
-    runs = [labelled.run for labelled in members]
-    return RunGroup(runs, dict(runs[0].settings), runs[0].simulated, members[0].environment)
 
 
 def _order(group: RunGroup) -> tuple[Any, ...]:
@@ -345,10 +353,6 @@ class NodesLine:
     @property
     def largest(self) -> RunGroup:
         return self.groups[max(self.groups)]
-
-    @property
-    def simulated(self) -> bool:
-        return self.largest.simulated
 
 
 def lines_over_nodes(dataset: Dataset) -> list[NodesLine]:

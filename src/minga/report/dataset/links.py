@@ -36,15 +36,15 @@ class LinkRow:
 def links_of(dataset: Dataset) -> list[LinkRow]:
     rows = []
     for group in dataset.groups:
-        networks = [run.network for run in group.runs if run.network]
-        if not networks:
-            continue
-        for host in dict.fromkeys(str(link.get("host")) for network in networks for link in _links(network)):
-            same = [link for network in networks for link in _links(network) if str(link.get("host")) == host]
+        hosts: dict[str, list[dict[str, Any]]] = {}
+        for run in group.runs:
+            for link in _links(run.network):
+                hosts.setdefault(str(link.get("host")), []).append(link)
+        emulation = next((str(run.network.get("emulation", "")) for run in group.runs if run.network), "")
+        for host, same in hosts.items():
             for quantity, direction, name in (("rate", "up", "up"), ("rate", "down", "down"), ("delay", "", "delay")):
                 asked, measured = _median(same, f"{name}_asked"), _median(same, f"{name}_measured")
                 if asked or measured:
-                    emulation = str(networks[0].get("emulation", ""))
                     rows.append(LinkRow(group, host, quantity, direction, asked, measured, emulation))
     return rows
 

@@ -6,7 +6,7 @@ run.curve[-1].metrics["accuracy"], run.curve[-1].seconds
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +14,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from minga.errors import UsageError
 from minga.measure.event_reader import SIMULATED, EventReader, event_files, rank_of
 from minga.measure.events import Evaluated, Failed, Resumed, Sampled, Stepped
 from minga.report.dataset.settings import comparable, read_settings
 from minga.report.follow import Follower
-from minga.report.summary import RankSummary, Summary, summary_of
+from minga.report.summary import Summary, read_network, summary_of
 
-__all__ = ["Point", "Run", "Sample", "is_run", "read_run"]
+__all__ = ["Point", "Run", "is_run", "read_run"]
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,6 @@ class Point:
     seconds: float
     """Of training until then: evaluations do not count."""
     metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What one rank used in an interval."""
-
-    end: float
-    """Seconds since the run began to train, evaluations included."""
-    seconds: float
-    cpu_seconds: float
-    memory_bytes: float
-    bytes_sent: float | None
-    bytes_received: float | None
-    watts: float
-    estimated: bool
 
 
 @dataclass(eq=False)
@@ -67,24 +53,26 @@ class Run:
     """Lines of its files that were no events and were passed over, by file."""
     curve: list[Point] = field(default_factory=list)
     training_losses: list[Point] = field(default_factory=list)
-    samples: dict[int, list[Sample]] = field(default_factory=dict)
+    samples: dict[int, list[Sampled]] = field(default_factory=dict)
+    """What each rank used; `time` is in seconds since the run began to train, evaluations included."""
     power: list[tuple[float, dict[str, float]]] = field(default_factory=list)
     """Seconds since the beginning, watts by device: counters of the whole machine."""
-    network: dict[str, Any] | None = None
+    network: dict[str, Any] = field(default_factory=dict)
+    """What was asked of the lab's network and what was measured there."""
     simulated: bool = False
     main_metric: str | None = None
     """The metric that stands for all, if its events say it."""
     lower_is_better: set[str] = field(default_factory=set)
     """Of which metrics, as its events say; empty if they don't."""
+    cell: str | None = None
+    """Of a study, what it is a run of."""
+    environment: str | None = None
+    """The name of a study's environment."""
 
     @property
     def finished(self) -> Summary:
         assert self.summary is not None, "only finished runs are in groups"
         return self.summary
-
-    @property
-    def workers(self) -> list[RankSummary]:
-        return [rank for rank in self.finished.ranks if rank.samples]
 
     def name_of(self, rank: int) -> str:
         """The host's name in a lab, else the rank's number."""
@@ -124,9 +112,12 @@ def read_run(directory: Path) -> Run:
         began = follower.started.time
         _read_curves(run, follower, began)
         run.power = [(event.time - began, event.watts) for event in machine]
-    run.network = _network(directory, run)
+    try:
+        run.network = read_network(directory)
+    except UsageError:
+        run.problem = run.problem or "its network.json is damaged"
     if run.problem is None:
-        run.summary = summary_of(directory, follower, settings, machine)
+        run.summary = summary_of(directory, follower, settings, machine, run.network)
         if run.summary is None or not run.summary.samples or run.summary.seconds <= 0:
             run.problem = "it never trained a step"
     return run
@@ -180,7 +171,7 @@ def _read_curves(run: Run, follower: Follower, began: float) -> None:
                 curve.append((event.time, seconds, event.epoch, event.metrics))
                 run.lower_is_better.update(event.lower_is_better)
             elif isinstance(event, Sampled) and event.seconds > 0:
-                run.samples.setdefault(rank, []).append(_sample(event, seconds))
+                run.samples.setdefault(rank, []).append(dataclasses.replace(event, time=seconds))
     run.curve, run.training_losses = _aside(evaluations, curve), _aside(evaluations, losses)
 
 
@@ -196,30 +187,3 @@ def _aside(evaluations: Sequence[tuple[float, float]], observed: Sequence[_Obser
         Point(epoch, max(seconds - spent[bisect_right(ends, time)], 0.0), metrics)
         for time, seconds, epoch, metrics in sorted(observed, key=lambda each: each[0])
     ]
-
-
-def _sample(event: Sampled, end: float) -> Sample:
-    return Sample(
-        end=end,
-        seconds=event.seconds,
-        cpu_seconds=event.cpu_seconds,
-        memory_bytes=float(event.memory_bytes),
-        bytes_sent=event.bytes_sent,
-        bytes_received=event.bytes_received,
-        watts=event.watts,
-        estimated=event.estimated,
-    )
-
-
-def _network(directory: Path, run: Run) -> dict[str, Any] | None:
-    path = directory / "network.json"
-    if not path.is_file():
-        return None
-    try:
-        network = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        network = None
-    if not isinstance(network, dict):
-        run.problem = run.problem or "its network.json is damaged"
-        return None
-    return network

@@ -17,6 +17,7 @@ from minga.base.toml_files import read_toml
 from minga.base.units import parse_bandwidth, parse_duration
 from minga.errors import ConfigError
 from minga.measure.events import RunFacts
+from minga.report.numbers import count
 
 __all__ = [
     "WHOLE",
@@ -40,7 +41,6 @@ WHOLE = ("strategy", "codec")
 
 _BANDWIDTH = "cluster.network.bandwidth"
 _PATTERNS = {
-    "cluster.nodes": "{} nodes",
     "cluster.network.delay": "{} delay",
     "cluster.network.jitter": "{} jitter",
     "cluster.network.loss": "{} packet loss",
@@ -142,9 +142,9 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
     if path == _BANDWIDTH:
         if value is None and settings.get("cluster.nodes") == 1:
             return ""
-        return bandwidth_text(value, settings)
+        return bandwidth_text(settings)
     if path == "cluster.nodes":
-        return f"{value} node" if value == 1 else f"{value} nodes"
+        return count(settings[path], "node")
     if path == "strategy" and value == "single" and settings.get("cluster.nodes") == 1:
         return ""
     if value is None or value == () or (path.startswith("cluster.network.") and not value):
@@ -155,9 +155,9 @@ def _part(path: str, settings: Mapping[str, Any]) -> str:
     return _PATTERNS.get(path, path.rpartition(".")[2].replace("_", " ") + " {}").format(shown)
 
 
-def bandwidth_text(value: Any, settings: Mapping[str, Any]) -> str:
+def bandwidth_text(settings: Mapping[str, Any]) -> str:
     """`10 Mbit/s`; in a lab without a limit `unlimited`, without a lab `loopback`."""
-    if value is not None:
+    if (value := settings.get(_BANDWIDTH)) is not None:
         return shown_value(_BANDWIDTH, value)
     return "unlimited" if in_lab(settings) else "loopback"
 

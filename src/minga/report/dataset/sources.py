@@ -16,30 +16,21 @@ from minga.errors import UsageError
 from minga.measure.event_reader import malformed_note
 from minga.report.dataset.reading import Run, is_run, read_run
 
-__all__ = ["Found", "Labelled", "find_runs", "is_study"]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """A run, and for one of a study where it belongs there."""
-
-    run: Run
-    cell: str | None = None
-    environment: str | None = None
+__all__ = ["Found", "find_runs", "is_study"]
 
 
 @dataclass
 class Found:
     """What a report is made of."""
 
-    runs: list[Labelled] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     """The finished ones."""
     failures: list[tuple[str, str]] = field(default_factory=list)
     """Name and reason of each run or cell that can't be counted."""
     notes: list[str] = field(default_factory=list)
     study: Path | None = None
 
-    def add(self, run: Run, name: str, cell: str | None = None, environment: str | None = None) -> None:
+    def add(self, run: Run, name: str) -> None:
         if (note := malformed_note(run.malformed)) is not None:
             self.notes.append(f"{run.directory.name}: {note}")
         if run.lost:
@@ -49,7 +40,7 @@ class Found:
         if run.problem is not None:
             self.failures.append((name, run.problem))
         else:
-            self.runs.append(Labelled(run, cell, environment))
+            self.runs.append(run)
 
 
 def is_study(directory: Path) -> bool:
@@ -67,7 +58,7 @@ def find_runs(sources: Sequence[Path]) -> Found:
     if studies:
         _read_study(studies[0], found)
     else:
-        for path in _without_doubles(sources):
+        for path in {path.resolve(): path for path in sources}.values():
             if len(sources) > 1 and _is_something_else(path):
                 continue
             found.add(read_run(_checked(path)), path.name)
@@ -76,10 +67,6 @@ def find_runs(sources: Sequence[Path]) -> Found:
         more = f"; and {len(found.failures) - 3} more" if len(found.failures) > 3 else ""
         raise UsageError(f"there is no finished run to report on ({reasons or 'no run at all'}{more})")
     return found
-
-
-def _without_doubles(sources: Sequence[Path]) -> list[Path]:
-    return list({path.resolve(): path for path in sources}.values())
 
 
 def _is_something_else(path: Path) -> bool:
@@ -126,7 +113,9 @@ def _read_study(study: Path, found: Found) -> None:
         elif not result.get("run") or not is_run(directory):
             found.failures.append((name, f"its run {result.get('run')} is not there any more"))
         else:
-            found.add(read_run(directory), name, str(result["cell"]), result.get("environment"))
+            run = read_run(directory)
+            run.cell, run.environment = str(result["cell"]), result.get("environment")
+            found.add(run, name)
 
 
 def _planned(study: Path) -> set[tuple[str, int]] | None:

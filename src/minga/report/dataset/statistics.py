@@ -6,6 +6,7 @@ spread = Spread.of([3.1, 2.9, 3.3])     # median 3.1, from 2.9 to 3.3, n = 3
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,16 +31,11 @@ class Spread:
         known = sorted(value for value in values if value is not None and not math.isnan(value))
         if not known:
             return None
-        middle = len(known) // 2
-        median = known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+        median = statistics.median(known)
         return Spread(median, known[0], known[-1], len(known))
 
     def divided_by(self, other: float) -> Spread:
         return Spread(self.median / other, self.low / other, self.high / other, self.n)
-
-    def dividing(self, numerator: float) -> Spread:
-        """`numerator` divided by each value."""
-        return Spread(numerator / self.median, numerator / self.high, numerator / self.low, self.n)
 
 
 def differ(first: Spread, second: Spread) -> bool:

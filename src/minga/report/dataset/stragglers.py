@@ -31,7 +31,7 @@ class Straggler:
 
 
 def in_lockstep(group: RunGroup) -> bool:
-    return all(run.lockstep for run in group.runs) and len([rank for rank in group.phases if _works(rank.role)]) > 1
+    return all(run.lockstep for run in group.runs) and len(group.workers) > 1
 
 
 def find_straggler(group: RunGroup) -> Straggler | None:
@@ -55,12 +55,8 @@ def find_straggler(group: RunGroup) -> Straggler | None:
 def _slowest(ranks: Sequence[Phases]) -> tuple[Phases, float, list[Phases], float]:
     """The worker with most own work, how much that is relative to the others, these, the part of time it explains."""
     # In lock step all have done as many steps, so whole times compare as times of a step do.
-    workers = sorted((rank for rank in ranks if _works(rank.role)), key=lambda rank: rank.own)
+    workers = sorted((rank for rank in ranks if rank.trains), key=lambda rank: rank.own)
     *others, slowest = workers
     median = statistics.median(rank.own for rank in others)
     explained = (slowest.own - median) / statistics.median(rank.total for rank in others)
     return slowest, slowest.own / median if median > 0 else 1.0, others, explained
-
-
-def _works(role: str) -> bool:
-    return role != "server"

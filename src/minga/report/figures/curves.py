@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minga.measure.metric_names import is_share
 from minga.report.dataset.groups import Dataset, RunGroup
@@ -23,43 +22,41 @@ from minga.report.figures.style import (
     seconds_label,
     to_svg,
 )
+from minga.report.numbers import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MetricCurve", "curve_of", "curves", "file_name"]
+__all__ = ["CurvePoint", "curve_of", "curves", "file_name"]
 
 _LINES_OF_ONE_PANEL = 8
 _PANELS = 12
 _TRAINING_POINTS = 40
 
 
-@dataclass(frozen=True)
-class MetricCurve:
-    """A metric of a group as training goes on: one entry for each evaluation."""
+class CurvePoint(NamedTuple):
+    """A metric of a group at one evaluation."""
 
-    epochs: list[float]
-    seconds: list[float]
-    values: list[Spread]
-
-
-GroupCurve = tuple[RunGroup, MetricCurve]
+    epoch: float
+    seconds: float
+    value: Spread
 
 
-def curve_of(group: RunGroup, metric: str) -> MetricCurve:
+GroupCurve = tuple[RunGroup, list[CurvePoint]]
+
+
+def curve_of(group: RunGroup, metric: str) -> list[CurvePoint]:
     """Repetitions are put together by epoch: the median of their times, the median and range of their values."""
     curves = [run.curve if metric != "training loss" else _thinned(run.training_losses) for run in group.runs]
     by_epoch = [{round(point.epoch, 3): point for point in curve if metric in point.metrics} for curve in curves]
     shared = set.intersection(*(set(points) for points in by_epoch)) if by_epoch else set()
     epochs = sorted(shared or set().union(*by_epoch))
-    made = MetricCurve([], [], [])
+    made = []
     for epoch in epochs:
         points = [points[epoch] for points in by_epoch if epoch in points]
         time, value = Spread.of(p.seconds for p in points), Spread.of(p.metrics[metric] for p in points)
         if time is not None and value is not None and math.isfinite(value.median):
-            made.epochs.append(epoch)
-            made.seconds.append(time.median)
-            made.values.append(value)
+            made.append(CurvePoint(epoch, time.median, value))
     return made
 
 
@@ -88,9 +85,8 @@ def curves(dataset: Dataset, target: Target | None) -> list[Drawing]:
     metrics = dataset.metrics()[:4] or ["training loss"]
     drawings = []
     for metric in metrics:
-        measured = [(group, curve_of(group, metric)) for group in dataset.groups]
-        measured = [(group, each) for group, each in measured if each.values]
-        if measured and max(len(each.values) for _, each in measured) > 1:
+        measured = [(group, points) for group in dataset.groups if (points := curve_of(group, metric))]
+        if measured and max(len(points) for _, points in measured) > 1:
             here = target if target and target.metric == metric else None
             drawings.append(_draw(metric, measured, here, repeated=dataset.repeated))
     return drawings
@@ -99,10 +95,10 @@ def curves(dataset: Dataset, target: Target | None) -> list[Drawing]:
 def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, repeated: bool) -> Drawing:
     panels: dict[str, list[GroupCurve]] = {}
     crowded = len(measured) > _LINES_OF_ONE_PANEL
-    for group, each in measured:
+    for group, points in measured:
         # A simulated group is drawn over the measured one.
         kind = group.line.removesuffix("simulated").removesuffix(", ")
-        panels.setdefault(kind if crowded and group.nodes > 1 else "", []).append((group, each))
+        panels.setdefault(kind if crowded and group.nodes > 1 else "", []).append((group, points))
     alone = panels.pop("", []) if crowded and len(panels) > 1 else []
     left_out = max(len(panels) - _PANELS, 0)
     panels = dict(list(panels.items())[:_PANELS])
@@ -127,14 +123,14 @@ def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, rep
     counts = sorted({group.nodes for group, _ in measured})
     for index, (panel, members) in enumerate(panels.items()):
         pair = cells[2 * index : 2 * index + 2]
-        divisor, unit = seconds_label(max(seconds for _, each in members for seconds in each.seconds))
-        for order, (group, each) in enumerate([*_baseline_of(members, alone), *members]):
+        divisor, unit = seconds_label(max(point.seconds for _, points in members for point in points))
+        for order, (group, points) in enumerate([*_baseline_of(members, alone), *members]):
             style = line_style(counts.index(group.nodes) if many else order, simulated=group.simulated)
             mark = ", simulated" if group.simulated else ""
-            label = f"{group.nodes} node{'s' if group.nodes > 1 else ''}{mark}" if many else group.label
-            times = [seconds / divisor for seconds in each.seconds]
-            for axes, positions in zip(pair, (times, each.epochs), strict=True):
-                line = _plot(axes, positions, each, style.kwargs, 100 if percent else 1)
+            label = f"{count(group.nodes, 'node')}{mark}" if many else group.label
+            times, epochs = [point.seconds / divisor for point in points], [point.epoch for point in points]
+            for axes, positions in zip(pair, (times, epochs), strict=True):
+                line = _plot(axes, positions, [point.value for point in points], style, 100 if percent else 1)
                 legend.setdefault(label, line)
         _dress(pair, panel if many else "", unit)
         if target is not None:
@@ -144,11 +140,11 @@ def _draw(metric: str, measured: list[GroupCurve], target: Target | None, *, rep
         axes.set_visible(False)
     for row in grid:
         row[0].set_ylabel(f"{metric} [%]" if percent else fitted(metric, 32))
-    _limits(cells[0], metric, [each for _, each in measured])
+    _limits(cells[0], metric, [point.value for _, points in measured for point in points])
     if target is not None:
         note += f" Dotted: the target of {target.text}."
     if len(legend) > 1:
-        legend_below(figure, list(legend.values()), list(legend))
+        legend_below(figure, legend)
     return Drawing(name, title, note, to_svg(figure, name))
 
 
@@ -161,11 +157,11 @@ def _baseline_of(members: list[GroupCurve], alone: list[GroupCurve]) -> list[Gro
     return (same or alone)[:1]
 
 
-def _plot(axes: Axes, positions: list[float], each: MetricCurve, style: dict[str, object], factor: float) -> object:
-    middle = [factor * value.median for value in each.values]
-    (line,) = axes.plot(positions, middle, markevery=max(1, len(positions) // 12), **style)  # type: ignore[arg-type]
-    if any(value.n > 1 for value in each.values):
-        low, high = [factor * value.low for value in each.values], [factor * value.high for value in each.values]
+def _plot(axes: Axes, positions: list[float], values: list[Spread], style: dict[str, Any], factor: float) -> object:
+    middle = [factor * value.median for value in values]
+    (line,) = axes.plot(positions, middle, markevery=max(1, len(positions) // 12), **style)
+    if any(value.n > 1 for value in values):
+        low, high = [factor * value.low for value in values], [factor * value.high for value in values]
         axes.fill_between(positions, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     return line
 
@@ -182,8 +178,7 @@ def _dress(pair: list[Axes], panel: str, unit: str) -> None:
     pair[0].set_title(fitted(panel, 64), fontsize=8.5)
 
 
-def _limits(axes: Axes, metric: str, measured: list[MetricCurve]) -> None:
-    values = [spread for each in measured for spread in each.values]
+def _limits(axes: Axes, metric: str, values: list[Spread]) -> None:
     if is_share(metric):
         low = 100 * min(spread.low for spread in values)
         axes.set_ylim(max(0.0, low - 0.06 * (100 - low)), min(100.5, 100 * max(spread.high for spread in values) + 1.5))

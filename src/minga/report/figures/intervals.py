@@ -21,7 +21,7 @@ class Panel:
     """One column of dots."""
 
     axis: str
-    values: list[Spread | None]
+    values: Sequence[Spread | None]
     """Of each group; infinite medians are drawn at the edge as `never`."""
     remarks: list[str] | None = None
     """Written beside the dots."""
@@ -82,14 +82,12 @@ def times(dataset: Dataset) -> list[Drawing]:
     """For groups that all have as many nodes, where no line over nodes can be drawn."""
     if len(dataset.groups) < 2:
         return []
-    whole = dataset.same_work
-    spreads = [group.seconds if whole else group.seconds_per_epoch for group in dataset.groups]
+    spreads = [dataset.time(group) for group in dataset.groups]
     divisor, unit = seconds_label(max(spread.high for spread in spreads))
-    axis = f"training time [{unit}]" if whole else f"time of an epoch [{unit}]"
-    values: list[Spread | None] = [spread.divided_by(divisor) for spread in spreads]
+    panel = Panel(f"{dataset.time_name} [{unit}]", [spread.divided_by(divisor) for spread in spreads])
     caption = "Dots are medians, bars are from the lowest to the highest repetition."
-    title = "Training time of each group" if whole else "Time of an epoch in each group"
-    return [draw_intervals("times", title, caption, dataset.groups, [Panel(axis, values)], dataset.node_counts)]
+    title = f"{dataset.time_name.capitalize()} {'of' if dataset.same_work else 'in'} each group"
+    return [draw_intervals("times", title, caption, dataset.groups, [panel], dataset.node_counts)]
 
 
 def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
@@ -102,7 +100,7 @@ def target_times(dataset: Dataset, target: Target) -> list[Drawing]:
         f"{count} of {group.n} get there" if 0 < count < group.n else ""
         for group, (_, count) in zip(dataset.groups, results, strict=True)
     ]
-    values: list[Spread | None] = [spread.divided_by(divisor) for spread, _ in results]
+    values = [spread.divided_by(divisor) for spread, _ in results]
     caption = f"Training time until the first evaluation with {target.text} or better ({target.reason})."
     caption += " Dots are medians, bars the range; “never”: half of the runs or more did not get there."
     panel = Panel(f"training time until {fitted(target.text)} [{unit}]", values, remarks if any(remarks) else None)
@@ -117,8 +115,7 @@ def traffic(dataset: Dataset) -> list[Drawing]:
     groups = [group for group in dataset.groups if group.bytes_sent.median > 0]
     if not groups:
         return []
-    mega: list[Spread | None] = [group.bytes_sent.divided_by(1e6) for group in groups]
-    messages: list[Spread | None] = [group.messages_sent for group in groups]
+    mega = [group.bytes_sent.divided_by(1e6) for group in groups]
     caption = "All ranks together, counted where ranks hand messages to the transport: without headers and evaluations."
-    panels = [Panel("sent by all ranks [MB]", mega), Panel("messages", messages)]
+    panels = [Panel("sent by all ranks [MB]", mega), Panel("messages", [group.messages_sent for group in groups])]
     return [draw_intervals("traffic", "Bytes and messages sent", caption, groups, panels, dataset.node_counts)]

@@ -70,9 +70,8 @@ def _telling(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 def mean_phases(group: RunGroup) -> Phases:
     """The workers' mean."""
-    workers = [rank for rank in group.phases if rank.role != "server"]
-    names = dict.fromkeys(name for rank in workers for name in rank.seconds)
-    means = {name: sum(rank.seconds.get(name, 0.0) for rank in workers) / len(workers) for name in names}
+    names = dict.fromkeys(name for rank in group.workers for name in rank.seconds)
+    means = {name: sum(rank.seconds.get(name, 0.0) for rank in group.workers) / len(group.workers) for name in names}
     return Phases(group.label, "worker", means)
 
 
@@ -82,7 +81,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
     rows = bars + 1.15 * headings
     figure, ((axes,),) = new_figure(height=0.95 + 0.215 * max(rows, 2), extra=0.3)
     place, ticks = 0.0, []
-    handles: dict[str, tuple[str, object]] = {}
+    handles: dict[str, object] = {}
     for heading, block in blocks:
         if heading and len(blocks) > 1:
             axes.text(0, place + 0.15, fitted(heading, 110), va="center", ha="left", fontsize=8.5, fontweight="bold")
@@ -105,7 +104,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
                     linewidth=0.5 if wait else 0.3,
                     hatch="////" if wait else None,
                 )
-                handles.setdefault(phase, (words, handle))
+                handles.setdefault(words, handle)
                 left += share
             axes.annotate(
                 duration(rank.total), (100, place), (5, 0), textcoords="offset points", va="center", fontsize=8
@@ -119,6 +118,7 @@ def _draw(name: str, title: str, caption: str, blocks: list[tuple[str, list[tupl
     axes.set_xticks(range(0, 101, 20))
     axes.set_xlabel("share of training time [%]")
     axes.grid(visible=False, axis="y")
-    ordered = [handles[phase] for phase in [*PHASES, *sorted(set(handles) - set(PHASES))] if phase in handles]
-    legend_below(figure, [handle for _, handle in ordered], [words for words, _ in ordered])
+    known = [words for words, _ in PHASES.values()]
+    order = [*known, *sorted(set(handles) - set(known))]
+    legend_below(figure, {words: handles[words] for words in order if words in handles})
     return Drawing(name, title, caption, to_svg(figure, name))

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 
+from minga.measure.events import Sampled
 from minga.report.dataset.groups import Dataset, RunGroup
-from minga.report.dataset.reading import Run, Sample
+from minga.report.dataset.reading import Run
 from minga.report.dataset.statistics import Spread
 from minga.report.figures.intervals import Panel, draw_intervals
 from minga.report.figures.style import COLORS, Drawing, fitted, legend_below, new_figure, to_svg
+from minga.report.numbers import estimate_mark
 
-__all__ = ["energy", "estimate_mark", "join_short", "power", "resources"]
+__all__ = ["energy", "join_short", "power", "resources"]
 
 _GROUPS = 4
-
-
-def estimate_mark(estimated: bool) -> str:
-    return ", estimated" if estimated else ""
 
 
 def resources(dataset: Dataset) -> list[Drawing]:
     groups = _examples(dataset)
     if not groups:
         return []
-    rows: list[tuple[str, Callable[[Sample], float | None]]] = [
+    rows: list[tuple[str, Callable[[Sampled], float | None]]] = [
         ("processor [cores]", lambda sample: sample.cpu_seconds / sample.seconds),
         ("memory [MB]", lambda sample: sample.memory_bytes / 1e6),
         ("sent [Mbit/s]", lambda sample: _rate(sample.bytes_sent, sample.seconds)),
@@ -43,7 +43,7 @@ def power(dataset: Dataset) -> list[Drawing]:
         return []
     estimated = any(sample.estimated for group in groups for sample in _all(group.middle))
     mark = estimate_mark(estimated)
-    rows: list[tuple[str, Callable[[Sample], float | None]]] = [(f"power{mark} [W]", lambda sample: sample.watts)]
+    rows: list[tuple[str, Callable[[Sampled], float | None]]] = [(f"power{mark} [W]", lambda sample: sample.watts)]
     caption = "Of each rank's host. "
     if estimated:
         caption += "Estimated from the processor time that ranks used, not read from a counter. "
@@ -75,7 +75,7 @@ def _series(
     title: str,
     caption: str,
     groups: Sequence[RunGroup],
-    rows: Sequence[tuple[str, Callable[[Sample], float | None]]],
+    rows: Sequence[tuple[str, Callable[[Sampled], float | None]]],
     dataset: Dataset,
 ) -> Drawing:
     height = 1.75 if len(rows) > 1 else 2.3
@@ -87,7 +87,7 @@ def _series(
             axes = grid[index][column]
             for rank, samples in sorted(run.samples.items()):
                 drawn = join_short(samples)
-                points = [(sample.end, amount) for sample in drawn if (amount := value(sample)) is not None]
+                points = [(sample.time, amount) for sample in drawn if (amount := value(sample)) is not None]
                 color = COLORS[rank % len(COLORS)]
                 dashes = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), "-.")[rank % 4]
                 (handle,) = axes.plot(
@@ -104,13 +104,13 @@ def _series(
                     times, [watts[device] for _, watts in run.power if device in watts], color="#000000", linewidth=1
                 )
                 handles.setdefault(f"{device}, whole machine (counter)", handle)
-        grid[0][column].set_title(_wrapped(group.label), fontsize=8.5)
+        grid[0][column].set_title("\n".join(textwrap.wrap(fitted(group.label, 96), 34)[:3]), fontsize=8.5)
         grid[-1][column].set_xlabel("time [s]")
     for row in grid:  # after all is drawn: a limit that is set stays, also for what comes later
         highest = max(axes.dataLim.y1 for axes in row)
         row[0].set_ylim(0, 1.1 * highest if highest > 0 else 1.0)
     figure.align_ylabels([row[0] for row in grid])
-    legend_below(figure, list(handles.values()), list(handles))
+    legend_below(figure, handles)
     with_samples = sum(any(run.samples for run in group.runs) for group in dataset.groups)
     if with_samples > len(groups):
         caption += f"{len(groups)} of {with_samples} groups are drawn: one node, the fastest, the slowest, the largest."
@@ -130,7 +130,7 @@ def _examples(dataset: Dataset) -> list[RunGroup]:
     return [group for group in sampled if any(group is each for each in wanted)]
 
 
-def _all(run: Run) -> list[Sample]:
+def _all(run: Run) -> list[Sampled]:
     return [sample for samples in run.samples.values() for sample in samples]
 
 
@@ -138,17 +138,11 @@ def _rate(nbytes: float | None, seconds: float) -> float | None:
     return None if nbytes is None or seconds <= 0 else 8 * nbytes / seconds / 1e6
 
 
-def _wrapped(label: str) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(fitted(label, 96), 34)[:3])
-
-
-def join_short(samples: Sequence[Sample]) -> list[Sample]:
+def join_short(samples: Sequence[Sampled]) -> list[Sampled]:
     """Samples that an evaluation has cut short, joined to the next: a few milliseconds look like more than they are."""
     usual = statistics.median([sample.seconds for sample in samples]) if samples else 0.0
-    joined: list[Sample] = []
-    kept: Sample | None = None
+    joined: list[Sampled] = []
+    kept: Sampled | None = None
     for sample in samples:
         kept = sample if kept is None else _together(kept, sample)
         if kept.seconds >= 0.5 * usual:
@@ -159,16 +153,15 @@ def join_short(samples: Sequence[Sample]) -> list[Sample]:
     return joined
 
 
-def _together(first: Sample, second: Sample) -> Sample:
-    def total(one: float | None, other: float | None) -> float | None:
+def _together(first: Sampled, second: Sampled) -> Sampled:
+    def total(one: int | None, other: int | None) -> int | None:
         return None if one is None or other is None else one + other
 
     seconds = first.seconds + second.seconds
-    return Sample(
-        end=second.end,
+    return dataclasses.replace(
+        second,
         seconds=seconds,
         cpu_seconds=first.cpu_seconds + second.cpu_seconds,
-        memory_bytes=second.memory_bytes,
         bytes_sent=total(first.bytes_sent, second.bytes_sent),
         bytes_received=total(first.bytes_received, second.bytes_received),
         watts=(first.watts * first.seconds + second.watts * second.seconds) / seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minga.report.dataset.groups import Dataset, NodesLine, RunGroup, lines_over_nodes
 from minga.report.dataset.settings import shown_value
@@ -37,24 +37,23 @@ def scaling(dataset: Dataset) -> list[Drawing]:
     rows = dict(list(rows.items())[:_ROWS])
     based = any(dataset.baseline(line.largest) for line in lines)
     labels = list(dict.fromkeys(label for row in rows.values() for label, _ in row))
-    whole = dataset.same_work
     figure, grid = new_figure(len(rows), 3 if based else 1, height=2.6, extra=0.4, sharex=True, sharey="col")
     counts = sorted({nodes for line in lines for nodes in line.groups})
-    divisor, unit = seconds_label(max(_time(group, whole).high for line in lines for group in line.groups.values()))
+    divisor, unit = seconds_label(max(dataset.time(group).high for line in lines for group in line.groups.values()))
     handles: dict[str, object] = {}
     drawn: list[list[float]] = [[], [], []]
     for (row, members), axes in zip(rows.items(), grid, strict=True):
         for label, line in members:
-            style = line_style(labels.index(label), simulated=line.simulated)
-            columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: _time(group, whole).divided_by(divisor)]
+            style = line_style(labels.index(label), simulated=line.largest.simulated)
+            columns: list[Callable[[RunGroup], Spread | None]] = [lambda group: dataset.time(group).divided_by(divisor)]
             if based:
                 columns += [lambda group: _speedup(dataset, group), lambda group: _efficiency(dataset, group)]
             for column, value in enumerate(columns):
-                handle = _plot(axes[column], line, value, style.kwargs, drawn[column])
+                handle = _plot(axes[column], line, value, style, drawn[column])
                 handles.setdefault(label or "measured", handle)
         if row:
             axes[0].set_title(fitted(row, 64))
-        _dress(axes, counts, unit, whole)
+        _dress(axes, counts, f"{dataset.time_name} [{unit}]")
         if based:
             (ideal,) = axes[1].plot(counts, counts, color="#999999", linewidth=1, linestyle=":", zorder=1)
             axes[2].axhline(1, color="#999999", linewidth=1, linestyle=":", zorder=1)
@@ -67,12 +66,12 @@ def scaling(dataset: Dataset) -> list[Drawing]:
         grid[0][2].set_ylim(0, max(1.1, 1.05 * max(drawn[2], default=1)))
     for lowest in grid[-1]:
         lowest.set_xlabel("nodes")
-    ordered = {name: handle for name, handle in handles.items() if name != "ideal"} | (
-        {"ideal": handles["ideal"]} if "ideal" in handles else {}
-    )
-    if len(ordered) > 1:
-        legend_below(figure, list(ordered.values()), list(ordered))
-    return [Drawing("scaling", _title(based, whole), _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
+    if "ideal" in handles:
+        handles["ideal"] = handles.pop("ideal")  # it comes last
+    if len(handles) > 1:
+        legend_below(figure, handles)
+    title = f"{dataset.time_name.capitalize()}{', speedup and efficiency' if based else ''} against nodes"
+    return [Drawing("scaling", title, _caption(dataset, based, left_out), to_svg(figure, "scaling"))]
 
 
 def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
@@ -88,10 +87,6 @@ def _rows(lines: list[NodesLine]) -> dict[str, list[tuple[str, NodesLine]]]:
     return rows
 
 
-def _time(group: RunGroup, whole: bool) -> Spread:
-    return group.seconds if whole else group.seconds_per_epoch
-
-
 def _speedup(dataset: Dataset, group: RunGroup) -> Spread | None:
     return Spread(1, 1, 1, group.n) if group.nodes == 1 else dataset.speedup(group)
 
@@ -105,7 +100,7 @@ def _plot(
     axes: Axes,
     line: NodesLine,
     value: Callable[[RunGroup], Spread | None],
-    style: dict[str, object],
+    style: dict[str, Any],
     drawn: list[float],
 ) -> object:
     points = [(nodes, spread) for nodes in sorted(line.groups) if (spread := value(line.groups[nodes])) is not None]
@@ -114,7 +109,7 @@ def _plot(
     below = [spread.median - spread.low for _, spread in points]
     above = [spread.high - spread.median for _, spread in points]
     drawn += [value for _, spread in points for value in (spread.low, spread.high)]
-    (handle,) = axes.plot(positions, medians, **style)  # type: ignore[arg-type]
+    (handle,) = axes.plot(positions, medians, **style)
     if any(spread.n > 1 for _, spread in points):
         axes.errorbar(
             positions, medians, [below, above], fmt="none", ecolor=handle.get_color(), elinewidth=1, capsize=2
@@ -122,19 +117,14 @@ def _plot(
     return handle
 
 
-def _dress(axes: list[Axes], counts: list[int], unit: str, whole: bool) -> None:
-    axes[0].set_ylabel(f"training time [{unit}]" if whole else f"time of an epoch [{unit}]")
+def _dress(axes: list[Axes], counts: list[int], time: str) -> None:
+    axes[0].set_ylabel(time)
     for each in axes:
         each.set_xticks(counts, [str(count) for count in counts])
         each.set_xlim(counts[0] - 0.25, counts[-1] + 0.25)
     if len(axes) > 1:
         axes[1].set_ylabel("speedup")
         axes[2].set_ylabel("efficiency")
-
-
-def _title(based: bool, whole: bool) -> str:
-    time = "Training time" if whole else "Time of an epoch"
-    return f"{time}, speedup and efficiency against nodes" if based else f"{time} against nodes"
 
 
 def _caption(dataset: Dataset, based: bool, left_out: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drawing",
-    "LineStyle",
     "fitted",
     "house_style",
     "legend_below",
@@ -79,23 +78,11 @@ class Drawing:
     svg: str
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """How one of several lines is drawn."""
-
-    color: str
-    marker: str
-    dashes: Any
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
-
-
-def line_style(index: int, *, simulated: bool = False) -> LineStyle:
+def line_style(index: int, *, simulated: bool) -> dict[str, Any]:
+    """How one of several lines is drawn, as options of matplotlib's `plot`."""
     # After eight lines the colors come again, with other markers.
     marker = MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
-    return LineStyle(COLORS[index % len(COLORS)], marker, DASHED if simulated else "-")
+    return {"color": COLORS[index % len(COLORS)], "marker": marker, "linestyle": DASHED if simulated else "-"}
 
 
 @contextmanager
@@ -128,12 +115,12 @@ def to_svg(figure: Figure, name: str) -> str:
     return stream.getvalue()
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """One legend for the whole figure, under it, where it can't hide a line."""
-    labels = [fitted(label) for label in labels]
+def legend_below(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """One legend for the whole figure, under it, where it can't hide a line; `handles`: what was drawn, by label."""
+    labels = [fitted(label) for label in handles]
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), int(150 / (longest + 8))))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    figure.legend(list(handles.values()), labels, loc="outside lower center", ncols=columns)
 
 
 def fitted(label: str, letters: int = 52) -> str:
@@ -143,13 +130,13 @@ def fitted(label: str, letters: int = 52) -> str:
     return f" {cut}" if cut.startswith("_") else cut  # matplotlib leaves out what begins like that
 
 
-def tidy(axes: Axes, values: Sequence[float], *, from_zero: bool = True) -> None:
+def tidy(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic y axis where values differ by more than a factor of ten; else one that starts at zero."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > 10 * min(positive):
         axes.set_yscale("log")
         plain_logarithmic(axes.yaxis, subs=(1.0,) if max(positive) > 300 * min(positive) else (1.0, 3.0))
-    elif from_zero and positive:
+    elif positive:
         axes.set_ylim(0, 1.08 * max(positive))
 
 

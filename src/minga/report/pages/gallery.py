@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.errors import DataError
-from minga.report.pages.markup import Markup, tag
+from minga.report.pages.markup import Markup, bullets, tag
 
 __all__ = ["CaptionedPicture", "gallery"]
 
@@ -42,8 +42,7 @@ def gallery(title: str, note: str, pictures: Sequence[CaptionedPicture]) -> str:
 
 
 def _figure(shown: CaptionedPicture) -> Markup:
-    people = [tag("li", each) for each in shown.people]
-    return tag("figure", _picture(shown), tag("p", shown.said, cls="said"), [tag("ul", people)] if people else [])
+    return tag("figure", _picture(shown), tag("p", shown.said, cls="said"), bullets(shown.people))
 
 
 def _picture(shown: CaptionedPicture) -> Markup:

@@ -7,8 +7,8 @@ import re
 
 from minga.report.document import Report, Section
 from minga.report.figures.style import Drawing
-from minga.report.pages.markup import Markup, tag
-from minga.report.tables.table import Table
+from minga.report.pages.markup import Markup, bullets, tag
+from minga.report.table import Column, Table
 
 __all__ = ["section_html", "to_html"]
 
@@ -68,31 +68,21 @@ def to_html(report: Report) -> str:
     body = tag(
         "body",
         tag("h1", report.title),
-        _summary(report),
-        _notes(report.notes),
+        tag("section", tag("h2", "What the figures show"), bullets(report.sentences), cls="summary"),
+        tag("div", bullets(report.notes), cls="notes") if report.notes else Markup(),
         tag("nav", [tag("a", section.title, href=f"#{section.anchor}") for section in report.sections]),
         tag("main", [section_html(section) for section in report.sections]),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _summary(report: Report) -> Markup:
-    points = [tag("li", sentence) for sentence in report.sentences]
-    return tag("section", tag("h2", "What the figures show"), tag("ul", points), cls="summary")
-
-
-def _notes(notes: list[str]) -> Markup:
-    return tag("div", tag("ul", [tag("li", note) for note in notes]), cls="notes") if notes else Markup()
-
-
 def section_html(section: Section) -> Markup:
     """One section with its figures and tables, also for other pages than this one."""
-    tables = [table for table in section.tables if table.rows and not table.only_csv]
     return tag(
         "section",
         tag("h2", section.title, id=section.anchor),
         [_figure(drawing) for drawing in section.drawings],
-        [_table(table, section, folded=section.folded and len(table.rows) > _LONG) for table in tables],
+        [_table(table, section) for table in section.shown],
     )
 
 
@@ -100,26 +90,26 @@ def _figure(drawing: Drawing) -> Markup:
     return tag("figure", tag("h3", drawing.title), _inline(drawing), tag("figcaption", drawing.caption))
 
 
-def _table(table: Table, section: Section, *, folded: bool) -> Markup:
+def _table(table: Table, section: Section) -> Markup:
     shown = table.shown
-    kept = [index for index, column in enumerate(shown.columns) if column.heading]
-    headings = [tag("th", shown.columns[i].heading, scope="col", cls=_align(shown, i)) for i in kept]
-    rows = [tag("tr", [tag("td", _cell(*cells[i]), cls=_align(shown, i)) for i in kept]) for cells in shown.cells()]
+    headings = [tag("th", column.heading, scope="col", cls=_align(column)) for column in shown.columns]
+    rows = [tag("tr", map(_cell, shown.columns, cells)) for cells in shown.cells()]
     grid = tag("table", tag("thead", tag("tr", headings)), tag("tbody", rows))
     note = tag("p", table.note, cls="note") if table.note else Markup()
-    if folded:
+    if section.folded and len(table.rows) > _LONG:
         title = f"{table.title} ({len(table.rows)} rows; also in tables/{table.name}.csv)"
         return tag("details", tag("summary", title), note, tag("div", grid, cls="wide"))
     heading = tag("h3", table.title) if table.title != section.title else Markup()
     return tag("div", heading, note, tag("div", grid, cls="wide"))
 
 
-def _cell(value: str, extent: str) -> list[str]:
-    return [value, tag("small", extent)] if extent else [value]
+def _cell(column: Column, cell: tuple[str, str]) -> Markup:
+    value, extent = cell
+    return tag("td", value, tag("small", extent) if extent else Markup(), cls=_align(column))
 
 
-def _align(table: Table, index: int) -> str:
-    return "text" if table.columns[index].text else "number"
+def _align(column: Column) -> str:
+    return "text" if column.text else "number"
 
 
 def _inline(drawing: Drawing) -> Markup:

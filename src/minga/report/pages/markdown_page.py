@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from minga.report.document import Report, Section
-from minga.report.tables.table import Table
+from minga.report.table import Table
 
 __all__ = ["to_markdown"]
 
@@ -32,24 +32,19 @@ def _section(section: Section) -> list[str]:
             "",
             f"*{_escaped(drawing.caption)}*",
         ]
-    for table in section.tables:
-        if table.rows and not table.only_csv:
-            lines += ["", f"### {_escaped(table.title)}", ""]
-            lines += [_escaped(table.note), ""] if table.note else []
-            lines += _table(table.shown)
+    for table in section.shown:
+        lines += ["", f"### {_escaped(table.title)}", ""]
+        lines += [_escaped(table.note), ""] if table.note else []
+        lines += _table(table.shown)
     return lines
 
 
 def _table(table: Table) -> list[str]:
-    kept = [index for index, column in enumerate(table.columns) if column.heading]
-    columns = [table.columns[index] for index in kept]
-    lines = [_row([column.heading for column in columns])]
-    lines.append("|" + "|".join("---" if column.text else "---:" for column in columns) + "|")
-    return lines + [_row([_cell(*cells[index]) for index in kept]) for cells in table.cells()]
-
-
-def _cell(value: str, extent: str) -> str:
-    return f"{value} ({extent})" if extent else value
+    lines = [_row([column.heading for column in table.columns])]
+    lines.append("|" + "|".join("---" if column.text else "---:" for column in table.columns) + "|")
+    return lines + [
+        _row([f"{value} ({extent})" if extent else value for value, extent in row]) for row in table.cells()
+    ]
 
 
 def _row(cells: list[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-__all__ = ["Markup", "tag"]
+__all__ = ["Markup", "bullets", "grid", "tag"]
 
 
 class Markup(str):
@@ -31,6 +31,18 @@ def tag(name: str, /, *content: str | Iterable[str], **attributes: str | bool) -
             words.append(f'{attribute}="{html.escape(str(value), quote=True)}"')
     opening = f"<{' '.join(words)}>"
     return Markup(opening if name in _WITHOUT_END else f"{opening}{_text(content)}</{name}>")
+
+
+def bullets(points: Iterable[str]) -> Markup:
+    """A list; nothing where there is none."""
+    items = [tag("li", point) for point in points]
+    return tag("ul", items) if items else Markup()
+
+
+def grid(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
+    """A plain table."""
+    lines = [tag("tr", [tag("td", cell) for cell in row]) for row in rows]
+    return tag("table", tag("tr", [tag("th", heading) for heading in headings]), lines)
 
 
 def _text(content: Iterable[str | Iterable[str]]) -> str:

@@ -11,18 +11,20 @@ written when the workers have their answers; the log before one goes when nobody
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from minga.base.lazy import Tensor, torch
 from minga.errors import MingaError, ProtocolError
-from minga.model.optimizer_pieces import pieces_from, pieces_to
+from minga.model.sliced_optimizer import pieces_from, pieces_to
+from minga.net.strict import parse
 from minga.strategies.parameter_server.files import ShardFiles
 from minga.strategies.parameter_server.shard import Key, Push, Shard, Update
 from minga.strategies.parameter_server.update_log import Book, Entry, Period, UpdateLog
@@ -83,13 +85,13 @@ class DiskUpdateLog(UpdateLog):
     def begin(self, shard: Shard, period: Period) -> None:
         super().begin(shard, period)
         self._broken = False  # there may be space again
-        with _Guard(self):
+        with self._what_the_disk_takes():
             if self._number == 0 or self._undone:
                 # The last snapshot may have what is undone in it, and older ones are about to go. The new one has a
                 # number that no log has either: what is in an old log must not follow on it.
                 self._write_snapshot(shard, self._files.last_number + 1)
                 self._remove_older()
-            self._files.append({"kind": "begin", "period": period.to_dict(), "undone": sorted(self._undone)})
+            self._files.append({"kind": "begin", "period": asdict(period), "undone": sorted(self._undone)})
             self._undone.clear()
             self._marks.clear()  # all servers have agreed on what is in it
 
@@ -106,7 +108,7 @@ class DiskUpdateLog(UpdateLog):
             "together": update.together,
             "gradients": len(update.gradients),
         }
-        with _Guard(self):
+        with self._what_the_disk_takes():
             before = self._files.log_bytes
             self._files.append(facts, update.gradients)
             self._since += 1
@@ -120,7 +122,7 @@ class DiskUpdateLog(UpdateLog):
         began, rule = self._clock(), self._rule
         length = self._files.log_bytes / max(rule.log_bytes, rule.log_factor * self._snapshot_bytes)
         due = length >= 1 or self._since >= rule.updates or began - self._taken >= rule.seconds
-        with _Guard(self):
+        with self._what_the_disk_takes():
             if self._older and (self._settled() or length >= rule.unsettled_factor):
                 self._remove_older()
             if due and not self._older:
@@ -131,7 +133,17 @@ class DiskUpdateLog(UpdateLog):
                 self._costs["snapshot_seconds"] += self._clock() - began
 
     def _write_snapshot(self, shard: Shard, number: int) -> None:
-        facts, tensors = self._state(shard)
+        assert self.period is not None
+        listed, tensors = pieces_to(shard.optimizer_state())
+        facts = {
+            "part": [shard.part.start, shard.part.stop],
+            "version": self.version,
+            "period": asdict(self.period),
+            "book": self.book.entries,
+            "rates": shard.learning_rates,
+            "optimizer": listed,
+        }
+        tensors = {"parameters": shard.parameters, **tensors}
         self._snapshot_bytes = self._files.write_snapshot(number, facts, tensors)
         self._files.open_log(number)
         self._number, self._since, self._taken, self._older = number, 0, self._clock(), True
@@ -143,19 +155,6 @@ class DiskUpdateLog(UpdateLog):
     def _remove_older(self) -> None:
         self._files.remove_before(self._number)
         self._older = False
-
-    def _state(self, shard: Shard) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        listed, tensors = pieces_to(shard.optimizer_state())
-        assert self.period is not None
-        facts = {
-            "part": [shard.part.start, shard.part.stop],
-            "version": self.version,
-            "period": self.period.to_dict(),
-            "book": self.book.to_dict(),
-            "rates": shard.learning_rates,
-            "optimizer": listed,
-        }
-        return facts, {"parameters": shard.parameters, **tensors}
 
     # --- when it is not -----------------------------------------------------------------------------------------
 
@@ -190,13 +189,13 @@ class DiskUpdateLog(UpdateLog):
                 continue
             undone_keys = [each.get("undone", ()) for each in self._files.all_facts(number)]
             skipped = {*undone, *((str(member), int(push)) for keys in undone_keys for member, push in keys)}
-            book = Book.from_dict(facts["book"])
+            book = Book({member: [Entry(*each) for each in entries] for member, entries in facts["book"].items()})
             if any(book.has(key) for key in skipped):
                 continue  # it has them already: an older one is needed
             shard.go_to(tensors["parameters"], pieces_from(facts["optimizer"], tensors))
             shard.learning_rates = [float(rate) for rate in facts["rates"]]
             self.book, self.version = book, int(facts["version"])
-            self.period = Period.from_dict(facts["period"])
+            self.period = parse(Period, facts["period"], "a period")
             for record, content in self._files.records(number):
                 self._again(shard, record, content, skipped)
             return True
@@ -204,14 +203,12 @@ class DiskUpdateLog(UpdateLog):
 
     def _again(self, shard: Shard, facts: dict[str, Any], content: bytes, skipped: AbstractSet[Key]) -> None:
         if facts["kind"] == "begin":
-            self.period = Period.from_dict(facts["period"])
+            self.period = parse(Period, facts["period"], "a period")
             return
         update = _update_from(facts, content, shard.gradients).without(skipped)
         if update is None:
             return
-        assert self.period is not None
-        for push in update.pushes:
-            self.book.add(push.member, Entry(push.number, self.period.number, push.step))
+        super().append(shard, update)
         if shard.apply(update):
             self.version += 1
 
@@ -221,38 +218,28 @@ class DiskUpdateLog(UpdateLog):
         self._number = 0
         self._undone.clear()
 
-    def give_up(self, error: Exception) -> None:
-        """The disk does not take it: what is there is soon too old, and must not be taken for the truth."""
-        self._broken = True
-        _LOG.warning(
-            "a server can't keep its updates in %s (%s). Training goes on, but if this server is lost now, it will go "
-            "on from the workers' parameters and the last checkpoint; free some space, or have runs somewhere else",
-            self._files.folder,
-            error,
-        )
-        self._files.remove()
-        self._number = 0
+    @contextlib.contextmanager
+    def _what_the_disk_takes(self) -> Iterator[None]:
+        """What it does not take must not end the training."""
+        try:
+            yield
+        except (OSError, MingaError) as error:
+            # What is there is soon too old, and must not be taken for the truth.
+            self._broken = True
+            _LOG.warning(
+                "a server can't keep its updates in %s (%s). Training goes on, but if this server is lost now, it will "
+                "go on from the workers' parameters and the last checkpoint; free some space, or have runs somewhere "
+                "else",
+                self._files.folder,
+                error,
+            )
+            self._files.remove()
+            self._number = 0
 
     def close(self, *, finished: bool = False) -> None:
         self._files.close()
         if finished:
             self._files.remove()
-
-
-class _Guard:
-    """What the disk does not take must not end the training."""
-
-    def __init__(self, update_log: DiskUpdateLog) -> None:
-        self._update_log = update_log
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, OSError | MingaError):
-            self._update_log.give_up(error)
-            return True
-        return False
 
 
 def _update_from(facts: dict[str, Any], content: bytes, like: Tensor) -> Update:

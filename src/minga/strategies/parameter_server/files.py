@@ -8,28 +8,40 @@
 the kernel has survives the process, and what a power cut takes is noticed.
 
 Files that are not needed any more are kept as spare ones, and written over: that takes as long as a copy in memory,
-while the kernel needs several times as long to find new pages for a new file.
+while the kernel needs several times as long to find new pages for a new file. So what follows the last record may be an
+older one: each has the number of its file's turn. It is JSON and bytes, with lengths before and a digest over both, so
+that what a killed process had not finished, at the end of a file too, can be distinguished from what is whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from minga.base.lazy import Tensor, torch
 from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
-from minga.strategies.parameter_server.records import read_facts, read_record, write_record
 
-__all__ = ["ShardFiles"]
+__all__ = ["ShardFiles", "read_record", "write_record"]
 
 _LOG = logging.getLogger("minga.strategies.parameter_server")
+# Magic, number, bytes of text, bytes of content.
+_HEAD = struct.Struct("<4sQQQ")
+_MAGIC = b"MgR2"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_LONGEST_TEXT = 64 << 20
+_PAGE_BYTES = 4096
 
 
 class ShardFiles:
@@ -45,12 +57,15 @@ class ShardFiles:
 
     def numbers(self) -> list[int]:
         """Of the snapshots there are, the oldest first."""
-        return sorted(int(path.name.removeprefix("snapshot-")) for path in self.folder.glob("snapshot-??????"))
+        return sorted(self._numbered("snapshot"))
 
     @property
     def last_number(self) -> int:
         """The highest that a snapshot or a log has; 0 if there is none."""
-        return max((int(path.name.rpartition("-")[2]) for path in self.folder.glob("*-??????")), default=0)
+        return max([*self._numbered("snapshot"), *self._numbered("log")], default=0)
+
+    def _numbered(self, kind: str) -> dict[int, Path]:
+        return {int(path.name.removeprefix(f"{kind}-")): path for path in self.folder.glob(f"{kind}-??????")}
 
     def write_snapshot(self, number: int, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
         """All of it or nothing; its size."""
@@ -102,8 +117,8 @@ class ShardFiles:
         """Of the records from this snapshot on, as far as they are whole."""
         for turn, path in self._logs(number):
             with contextlib.suppress(ProtocolError), path.open("rb") as file:
-                while (facts := read_facts(file, turn)) is not None:
-                    yield facts
+                while (record := read_record(file, turn, facts_only=True)) is not None:
+                    yield record[0]
 
     def records(self, number: int) -> Iterator[tuple[dict[str, Any], bytes]]:
         """From this snapshot on, until the end or the first that is not whole."""
@@ -119,18 +134,16 @@ class ShardFiles:
                     return
 
     def _logs(self, number: int) -> list[tuple[int, Path]]:
-        found = {int(path.name.removeprefix("log-")): path for path in self.folder.glob("log-??????")}
-        logs = []
-        while number in found:
-            logs.append((number, found[number]))
-            number += 1
-        return logs
+        """From this snapshot on, until one is missing."""
+        found = self._numbered("log")
+        end = next(each for each in itertools.count(number) if each not in found)
+        return [(each, found[each]) for each in range(number, end)]
 
     def remove_before(self, number: int) -> None:
         """Snapshots and logs that are older than this snapshot; one of each is kept to be written over."""
         for kind in ("snapshot", "log"):
-            for path in self.folder.glob(f"{kind}-??????"):
-                if int(path.name.removeprefix(f"{kind}-")) < number:
+            for each, path in self._numbered(kind).items():
+                if each < number:
                     path.replace(self._spare(kind))
 
     def _path(self, kind: str, number: int) -> Path:
@@ -158,3 +171,78 @@ def _open_to_write_over(path: Path) -> BinaryIO:
 
 def _bytes_of(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def write_record(file: BinaryIO, number: int, facts: dict[str, Any], pieces: Sequence[bytes | memoryview] = ()) -> int:
+    """Write a record to an unbuffered file; its size. When it returns, the kernel has all of it."""
+    lengths = [len(piece) for piece in pieces]
+    text = json.dumps([facts, lengths], separators=(",", ":")).encode()
+    head = _HEAD.pack(_MAGIC, number, len(text), sum(lengths))
+    start = head + _digest(head + text, pieces) + text
+    for content in (start, *pieces):
+        view = memoryview(content)
+        while len(view):  # one call may write less than asked for
+            view = view[file.write(view) :]
+    return len(start) + sum(lengths)
+
+
+def read_record(file: BinaryIO, number: int, *, facts_only: bool = False) -> tuple[dict[str, Any], bytes] | None:
+    """The next record, or None at the end of the file. `facts_only`: content is passed over, and then not checked."""
+    head = file.read(_HEAD.size)
+    if not head:
+        return None
+    left = os.fstat(file.fileno()).st_size - file.tell() - _DIGEST_BYTES
+    if left < 0:
+        raise ProtocolError("a record is cut off")
+    magic, turn, length, size = _HEAD.unpack(head)
+    if magic != _MAGIC or length > _LONGEST_TEXT:
+        raise ProtocolError("this is no record")
+    if turn != number:
+        raise ProtocolError(f"this is a record of turn {turn}, not of {number}")
+    if length + size > left:
+        raise ProtocolError("a record is cut off")
+    digest, text = file.read(_DIGEST_BYTES), file.read(length)
+    facts, lengths = _parse(text)
+    if sum(lengths) != size:
+        raise ProtocolError("a record was changed: its lengths are others")
+    if facts_only and size:
+        file.seek(size, os.SEEK_CUR)
+        return facts, b""
+    content = file.read(size)
+    if _digest(head + text, _cut(content, lengths)) != digest:
+        raise ProtocolError("a record was changed: its digest is another")
+    return facts, content
+
+
+def _digest(start: bytes, pieces: Iterable[bytes | memoryview] = ()) -> bytes:
+    """SHA-256 of the start, and of the sums of all pages of the content.
+
+    A hash of all of it takes five times as long as to write it. What goes wrong with files is that pages are not
+    there, or are of another time, and that changes their sums.
+    """
+    digest = hashlib.sha256(start)
+    for piece in pieces:
+        whole = len(piece) // _PAGE_BYTES * _PAGE_BYTES
+        if whole:
+            words = np.frombuffer(piece, dtype=np.uint64, count=whole // 8)
+            digest.update(words.reshape(-1, _PAGE_BYTES // 8).sum(axis=1).tobytes())
+        digest.update(memoryview(piece)[whole:])
+    return digest.digest()
+
+
+def _cut(content: bytes, lengths: Sequence[int]) -> Iterable[memoryview]:
+    view = memoryview(content)
+    for length in lengths:
+        yield view[:length]
+        view = view[length:]
+
+
+def _parse(text: bytes) -> tuple[dict[str, Any], list[int]]:
+    try:
+        facts, lengths = json.loads(text)
+        lengths = [int(length) for length in lengths]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"a record's facts are no JSON: {error}") from None
+    if not isinstance(facts, dict):
+        raise ProtocolError("a record's facts are no table")
+    return facts, lengths

@@ -12,18 +12,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from minga.base.lazy import Tensor, torch
+from minga.base.lazy import torch
 from minga.comm.transport import Transport
 from minga.data.order import Order, left_out
 from minga.errors import PeerWrong, ProtocolError
 from minga.model.replica import Replica
+from minga.net.strict import parse
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import go_on_with
+from minga.strategies.capabilities import Agreeing, capability
 from minga.strategies.parameter_server.agreement import Agreement, RankState, agree
-from minga.strategies.parameter_server.state import ServerState, parts_of_servers
+from minga.strategies.parameter_server.shard import Shard
+from minga.strategies.parameter_server.state import ServerState, hand_out, parts_of_servers
 from minga.strategies.parameter_server.update_log import Book
 
 __all__ = ["Recovered", "meet", "share_texts"]
@@ -61,10 +63,10 @@ class Recovered:
 
 def meet(trained: Trained, strategy: Strategy, comm: Transport) -> Recovered:
     """On all ranks: bring them to one point, if servers have the parameters."""
-    texts = share_texts(comm, json.dumps(_own_state(trained, strategy, comm)))
+    texts = share_texts(comm, json.dumps(asdict(_own_state(trained, strategy, comm))))
     words = [_understood(rank, text) for rank, text in enumerate(texts)]
     replica, state = trained.replica, ServerState.of(trained.replica)
-    state.periods = max([state.periods, *(int(word.period["number"]) for word in words if word.period)])
+    state.periods = max([state.periods, *(word.period.number for word in words if word.period)])
     done = [rank for rank, word in enumerate(words) if word.final]
     if done:
         return _take_final(trained, comm, words, done[0])
@@ -88,16 +90,15 @@ def meet(trained: Trained, strategy: Strategy, comm: Transport) -> Recovered:
     return Recovered(step=replica.step)
 
 
-def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> dict[str, object]:
+def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> RankState:
     replica, state = trained.replica, ServerState.of(trained.replica)
     log, survivor = state.log, trained.survivor
-    server = comm.rank >= comm.size - _servers(trained, strategy)
+    server = comm.rank >= comm.size - (strategy.traits.servers if state.servers is None else state.servers)
     if server and state.shard is None and log.holds and not state.final:
-        shard = state.make_shard(replica, _part(trained, strategy, comm.rank, comm))
-        if not log.restore(shard):
-            state.shard = None
+        shard = Shard(replica, _part(trained, strategy, comm.rank, comm))
+        if log.restore(shard):
+            state.shard = shard
     truth = server and state.shard is not None and log.period is not None
-    period = log.period if truth else state.period if survivor else None
     return RankState(
         name=state.name_of(comm.rank),
         server=server,
@@ -107,15 +108,10 @@ def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> dict[st
         acknowledged=state.acknowledged,
         step=replica.step,
         order=trained.order.position(),
-        period=None if period is None else period.to_dict(),
+        period=log.period if truth else state.period if survivor else None,
         truth=truth,
-        book=log.book.to_dict() if truth else {},
-    ).to_dict()
-
-
-def _servers(trained: Trained, strategy: Strategy) -> int:
-    here = ServerState.of(trained.replica).servers
-    return strategy.traits.servers if here is None else here
+        book=log.book.entries if truth else {},
+    )
 
 
 def _part(trained: Trained, strategy: Strategy, rank: int, comm: Transport) -> slice:
@@ -126,7 +122,7 @@ def _part(trained: Trained, strategy: Strategy, rank: int, comm: Transport) -> s
 def _take_final(trained: Trained, comm: Transport, words: Sequence[RankState], source: int) -> Recovered:
     """The training is over for one, so it is for all; servers may have left already."""
     replica, word = trained.replica, words[source]
-    hand_out(comm, replica.parameters, source)
+    hand_out(comm, replica.parameters, source, patience=_PATIENCE)
     trained.order.go_to(word.order)
     replica.step = replica.progress.last_applied_step = word.step
     replica.state.clear()
@@ -157,7 +153,7 @@ def _bring_servers_together(trained: Trained, strategy: Strategy, comm: Transpor
         if rank == server:
             assert state.shard is not None
             replica.parameters[part].copy_(state.shard.parameters)
-        hand_out(comm, replica.parameters[part], server)
+        hand_out(comm, replica.parameters[part], server, patience=_PATIENCE)
 
 
 def _rescue(trained: Trained, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
@@ -170,11 +166,10 @@ def _rescue(trained: Trained, comm: Transport, agreement: Agreement, server: int
         comm.receive(replica.parameters[part], source, patience=_PATIENCE)
         state = ServerState.of(replica)
         state.log.reset()
-        state.shard = None
         pieces = list(state.log.rescue())
-        shard = state.make_shard(replica, part)
-        shard.go_to(replica.parameters[part], pieces)
-        state.log.book = Book.from_dict(agreement.common)
+        state.shard = Shard(replica, part)
+        state.shard.go_to(replica.parameters[part], pieces)
+        state.log.book = Book(agreement.common)
         if any(agreement.common.values()):
             _LOG.warning(
                 "server %d has lost its part of the parameters, on disk too. It goes on from what rank %d had pulled "
@@ -207,16 +202,7 @@ def _take_position(trained: Trained, strategy: Strategy, agreement: Agreement) -
     replica.step = replica.progress.last_applied_step = last
     replica.state.clear()
     replica.progress.begin(last, 1)
-    go_on_with(strategy, replica, period.agreed_facts)
-
-
-def hand_out(comm: Transport, vector: Tensor, source: int) -> None:
-    """Everybody gets the vector of one rank."""
-    if comm.rank == source:
-        for pending in [comm.isend(vector, other) for other in range(comm.size) if other != source]:
-            pending.wait(_PATIENCE)
-    else:
-        comm.receive(vector, source, patience=_PATIENCE)
+    capability(strategy, replica, Agreeing).go_on_with(replica, period.agreed_facts)
 
 
 def share_texts(comm: Transport, text: str) -> list[str]:
@@ -230,18 +216,14 @@ def share_texts(comm: Transport, text: str) -> list[str]:
         if not 0 < size <= _LONGEST_TEXT:
             what = f"wants to send {size:,} bytes; at most {_LONGEST_TEXT:,} are expected"
             raise PeerWrong(f"rank {rank} {what}", rank=rank)
-    words = [torch.empty(size, dtype=torch.uint8) for size in sizes]
-    words[comm.rank] = content
-    others = [rank for rank in range(comm.size) if rank != comm.rank]
-    pending = [comm.ireceive(words[rank], rank) for rank in others]
-    pending += [comm.isend(content, rank) for rank in others]
-    for message in pending:
-        message.wait(_PATIENCE)
-    return [word.numpy().tobytes().decode(errors="replace") for word in words]
+    words = [torch.zeros(max(sizes), dtype=torch.uint8) for _ in sizes]
+    words[comm.rank][: len(content)] = content
+    comm.all_gather(words)
+    return [word[:size].numpy().tobytes().decode(errors="replace") for word, size in zip(words, sizes, strict=True)]
 
 
 def _understood(rank: int, text: str) -> RankState:
     try:
-        return RankState.from_dict(json.loads(text))
+        return parse(RankState, json.loads(text), "its state")
     except (ValueError, ProtocolError) as error:
         raise PeerWrong(f"rank {rank} sent a malformed message: {error}", rank=rank) from None

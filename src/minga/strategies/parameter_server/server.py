@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from minga.base.lazy import Tensor, torch
-from minga.codecs.base import Codec
+from minga.codecs import Codec, Stream
 from minga.codecs.reference_copy import ReferenceCopy
-from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
 from minga.errors import PeerTimeout
 from minga.model.replica import Replica
@@ -21,15 +21,29 @@ from minga.strategies.parameter_server.update_log import Period
 if TYPE_CHECKING:
     from minga.strategies.parameter_server.strategy import ParameterServer
 
-__all__ = ["Served", "Server", "ServerMemory"]
+__all__ = ["KEY", "PATIENCE", "About", "Served", "Server", "ServerMemory", "Tag"]
 
-HEADER, GRADIENTS, PARAMETERS = 1, 2, 3
-"""Tags of messages."""
-PUSH, FINISH, SAVE, LEAVE, DONE = 0.0, 1.0, 2.0, 3.0, 4.0
-"""What a header is about, its first value. The second is a share or a checkpoint's number, the third the push's."""
 KEY = "server"
 # Servers receive nothing while workers test the model, and a fast worker waits at the end for the slowest one.
 PATIENCE = 30.0
+
+
+class Tag(IntEnum):
+    """Of messages."""
+
+    HEADER = 1
+    GRADIENTS = 2
+    PARAMETERS = 3
+
+
+class About(IntEnum):
+    """What a header is about: its first value. The second is a share or a checkpoint's number, the third the push's."""
+
+    PUSH = 0
+    FINISH = 1
+    SAVE = 2
+    LEAVE = 3
+    DONE = 4
 
 
 @dataclass
@@ -59,8 +73,9 @@ class Server:
         shapes = tuple(replica.layout.shapes(part.start, part.stop))
         # What a server has applied among other workers before is the truth.
         state = ServerState.of(replica)
-        kept = state.shard if state.shard is not None and state.shard.part == part else None
-        shard: Shard = kept if kept is not None else state.make_shard(replica, part)
+        if state.shard is None or state.shard.part != part:
+            state.shard = Shard(replica, part)
+        shard = state.shard
         before: Served | None = replica.state[KEY].served if KEY in replica.state else None
         self._state = state
         self._replica = replica
@@ -111,14 +126,14 @@ class Server:
             self._expect(worker)
         while len(self._finished) < self._workers:
             worker = self._next_header()
-            kind = float(self._header[0])
-            if kind in (SAVE, LEAVE):
-                if kind == LEAVE:
+            about = About(int(self._header[0]))
+            if about in (About.SAVE, About.LEAVE):
+                if about is About.LEAVE:
                     self._leaving.add(worker)
-                self._save(worker, int(self._header[1]), leaving=kind == LEAVE)
+                self._save(worker, int(self._header[1]), leaving=about is About.LEAVE)
                 self._answer()  # who waits for one that leaves would wait for ever
                 continue
-            if kind == FINISH:
+            if about is About.FINISH:
                 self._finished.add(worker)
                 self._coming.pop(worker).cancel()
             elif not self._take_in(worker):
@@ -163,11 +178,11 @@ class Server:
 
     def _expect(self, worker: int) -> None:
         # Posted before the worker pushes, so that its gradient travels at once.
-        self._coming[worker] = self._comm.ireceive(self._inbox[worker], worker, GRADIENTS)
+        self._coming[worker] = self._comm.ireceive(self._inbox[worker], worker, Tag.GRADIENTS)
 
     def _next_header(self) -> int:
         try:
-            return self._comm.receive(self._header, None, HEADER, patience=PATIENCE)
+            return self._comm.receive(self._header, None, Tag.HEADER, patience=PATIENCE)
         except PeerTimeout as error:
             missing = sorted(set(range(self._workers)) - self._waiting - self._finished)
             raise PeerTimeout(
@@ -252,4 +267,4 @@ class Server:
         else:
             # The next update may come before this worker has them.
             outgoing = parameters.clone() if self._strategy.bound > 0 else parameters
-        self._replies[worker] = self._comm.isend(outgoing, worker, PARAMETERS)
+        self._replies[worker] = self._comm.isend(outgoing, worker, Tag.PARAMETERS)

@@ -12,8 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from minga.base.lazy import Tensor
-from minga.model.sliced_optimizer import Piece, SlicedOptimizer
+from minga.base.lazy import Tensor, torch
+from minga.model.replica import Replica
+from minga.model.sliced_optimizer import Piece
 
 __all__ = ["Key", "Push", "Shard", "Update"]
 
@@ -66,20 +67,14 @@ class Update:
 class Shard:
     """A part of the parameters on a server, with the optimizer's state for it."""
 
-    def __init__(
-        self,
-        part: slice,
-        parameters: Tensor,
-        gradients: Tensor,
-        optimizer: SlicedOptimizer,
-        learning_rates: Sequence[float],
-    ) -> None:
+    def __init__(self, replica: Replica, part: slice) -> None:
+        """A copy of that part of a replica, with an optimizer that goes on from the replica's state."""
         self.part = part
-        self.parameters = parameters
-        self.gradients = gradients
-        self.learning_rates = list(learning_rates)
+        self.parameters = replica.parameters[part].clone()
+        self.gradients = torch.zeros_like(self.parameters)
+        self.learning_rates = list(replica.learning_rates)
         """One for each parameter group; workers notify the server when theirs change."""
-        self._optimizer = optimizer
+        self._optimizer = replica.optimizer_of(part, self.parameters, self.gradients)
 
     def apply(self, update: Update) -> bool:
         """One update of the parameters from all gradients in it; False if there is nothing that counts."""

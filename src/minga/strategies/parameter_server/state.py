@@ -9,17 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from minga.base.lazy import torch
+from minga.base.lazy import Tensor
+from minga.comm import Transport
 from minga.model.replica import Replica
 from minga.model.sliced_optimizer import Piece, cut_evenly
 from minga.strategies.parameter_server.shard import Shard
 from minga.strategies.parameter_server.update_log import Period, UpdateLog
 
-__all__ = ["ServerState", "optimizer_state", "parts_of_servers"]
-
-
-def _nothing(number: int, leaving: bool) -> None:
-    """Nobody keeps checkpoints."""
+__all__ = ["ServerState", "hand_out", "optimizer_state", "parts_of_servers"]
 
 
 @dataclass
@@ -38,8 +35,8 @@ class ServerState:
     """The part of the parameters that this rank holds for others."""
     log: UpdateLog = field(default_factory=UpdateLog)
     """For ranks that serve: what they have applied."""
-    save: Callable[[int, bool], None] = _nothing
-    """For ranks that serve: keep a checkpoint of this number, and leave if asked to."""
+    save: Callable[[int, bool], None] = lambda number, leaving: None
+    """For ranks that serve: keep a checkpoint of this number, and leave if asked to; at first, nobody does."""
     pushes: int = 0
     """What this process has sent to servers so far, ..."""
     acknowledged: int = 0
@@ -55,18 +52,19 @@ class ServerState:
         """Identifies the process of a rank, also among earlier ones."""
         return self.names[rank] if self.names else f"rank-{rank}"
 
-    def make_shard(self, replica: Replica, part: slice) -> Shard:
-        """A copy of a part of the parameters, with an optimizer that goes on from this replica's state."""
-        parameters = replica.parameters[part].clone()
-        gradients = torch.zeros_like(parameters)
-        optimizer = replica.optimizer_of(part, parameters, gradients)
-        self.shard = Shard(part, parameters, gradients, optimizer, replica.learning_rates)
-        return self.shard
-
 
 def parts_of_servers(replica: Replica, servers: int) -> list[slice]:
     """The part of the flat vector that each server holds."""
     return [slice(*cut) for cut in cut_evenly(replica.optimizer, replica.layout, servers)]
+
+
+def hand_out(comm: Transport, vector: Tensor, source: int, *, patience: float) -> None:
+    """Everybody gets the vector of one rank."""
+    if comm.rank == source:
+        for pending in [comm.isend(vector, other) for other in range(comm.size) if other != source]:
+            pending.wait(patience)
+    else:
+        comm.receive(vector, source, patience=patience)
 
 
 def optimizer_state(replica: Replica) -> list[Piece]:

@@ -8,30 +8,19 @@ from typing import Literal
 
 from minga.base.config import FieldError
 from minga.base.lazy import Tensor, torch
-from minga.codecs.plain import Plain
+from minga.codecs import Plain, Stream
 from minga.codecs.reference_copy import ReferenceCopy
-from minga.codecs.stream import Stream
 from minga.comm import Pending, Transport
 from minga.model.replica import Replica
-from minga.strategies.base import Strategy, Traits
+from minga.strategies.base import Strategy, Traits, check_least
 from minga.strategies.capabilities import Checkpointed, Serving
-from minga.strategies.parameter_server.server import (
-    DONE,
-    FINISH,
-    GRADIENTS,
-    HEADER,
-    KEY,
-    LEAVE,
-    PARAMETERS,
-    PATIENCE,
-    PUSH,
-    SAVE,
-    Server,
-    ServerMemory,
-)
-from minga.strategies.parameter_server.state import ServerState, parts_of_servers
+from minga.strategies.parameter_server.server import KEY, PATIENCE, About, Server, ServerMemory, Tag
+from minga.strategies.parameter_server.state import ServerState, hand_out, parts_of_servers
 
 __all__ = ["ParameterServer"]
+
+_Arrival = tuple[Pending, Tensor, ReferenceCopy | None]
+"""Of a server's answer: what to wait for, where it comes, and what it is a difference to, if it is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +57,11 @@ class ParameterServer(Strategy, Serving, Checkpointed):
     workers: 1/N; none: 1, the full learning rate for every push."""
 
     def check(self) -> None:
-        if self.servers < 1:
-            raise FieldError(("servers",), f"should be at least 1, not {self.servers}")
-        if self.staleness is not None and self.mode != "ssp":
-            raise FieldError(("staleness",), f"is for mode=ssp, not for mode={self.mode}")
-        if self.staleness is not None and self.staleness < 0:
-            raise FieldError(("staleness",), f"should be 0 or more, not {self.staleness}")
+        check_least(self, servers=1)
+        if self.staleness is not None:
+            check_least(self, staleness=0)
+            if self.mode != "ssp":
+                raise FieldError(("staleness",), f"is for mode=ssp, not for mode={self.mode}")
 
     @property
     def traits(self) -> Traits:
@@ -118,7 +106,7 @@ class ParameterServer(Strategy, Serving, Checkpointed):
             replica.gradients.mul_(info.weight)
         info.skipped = info.non_finite is not None
         state.pushes += 1
-        self._pull(self._push(replica, comm, PUSH), PUSH)
+        self._pull(self._push(replica, comm, About.PUSH), About.PUSH)
         state.acknowledged, replica.progress.last_applied_step = state.pushes, replica.step
 
     def finish(self, replica: Replica, comm: Transport) -> None:
@@ -126,11 +114,15 @@ class ParameterServer(Strategy, Serving, Checkpointed):
         state = ServerState.of(replica)
         if state.final:
             return
-        self._pull(self._push(replica, comm, FINISH), FINISH)
+        self._pull(self._push(replica, comm, About.FINISH), About.FINISH)
         state.final = True
         # A server leaves when nobody needs it any more: had one gone earlier, a worker might still have to ask it.
-        header = self._header(replica, DONE)
-        for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
+        self._notify(replica, comm, About.DONE)
+
+    def _notify(self, replica: Replica, comm: Transport, about: About, value: float = 0.0) -> None:
+        """All servers get a header without gradients."""
+        header = self._header(replica, about, value)
+        for pending in [comm.isend(header, server, Tag.HEADER) for server in self._ranks(comm)]:
             pending.wait(PATIENCE)
 
     def _push_stream(self, replica: Replica, server: int, part: slice) -> Stream:
@@ -140,18 +132,18 @@ class ParameterServer(Strategy, Serving, Checkpointed):
         """Of the servers."""
         return range(comm.size - self.servers, comm.size)
 
-    def _header(self, replica: Replica, kind: float, value: float = 0.0) -> Tensor:
-        return torch.tensor([kind, value, ServerState.of(replica).pushes, *replica.learning_rates], dtype=torch.float64)
+    def _header(self, replica: Replica, about: About, value: float) -> Tensor:
+        return torch.tensor(
+            [about, value, ServerState.of(replica).pushes, *replica.learning_rates], dtype=torch.float64
+        )
 
-    def _push(
-        self, replica: Replica, comm: Transport, kind: float
-    ) -> list[tuple[Pending, Tensor, ReferenceCopy | None]]:
+    def _push(self, replica: Replica, comm: Transport, about: About) -> list[_Arrival]:
         """Send gradients to all servers; where their answers will be."""
         # A server that gets NaN as a share leaves these gradients out; in lock step, everybody's.
-        non_finite = kind == PUSH and replica.info.non_finite is not None
-        header = self._header(replica, kind, math.nan if non_finite else replica.info.batch_fraction)
-        differences = self.codec.changes_form and kind == PUSH
-        arrivals: list[tuple[Pending, Tensor, ReferenceCopy | None]] = []
+        non_finite = about is About.PUSH and replica.info.non_finite is not None
+        header = self._header(replica, about, math.nan if non_finite else replica.info.batch_fraction)
+        differences = self.codec.changes_form and about is About.PUSH
+        arrivals: list[_Arrival] = []
         sends: list[Pending] = []
         for server, (rank, part) in enumerate(
             zip(self._ranks(comm), parts_of_servers(replica, self.servers), strict=True)
@@ -159,40 +151,37 @@ class ParameterServer(Strategy, Serving, Checkpointed):
             stream, into = self._push_stream(replica, server, part), replica.parameters[part]
             copy = ReferenceCopy(into, self.codec, stream) if differences else None
             landing = into if copy is None else copy.landing()
-            arrivals.append((comm.ireceive(landing, rank, PARAMETERS), landing, copy))
-            if kind == PUSH:
+            arrivals.append((comm.ireceive(landing, rank, Tag.PARAMETERS), landing, copy))
+            if about is About.PUSH:
                 own = replica.gradients[part]
                 gradients = (
                     self.codec.encoded_like(own, stream).zero_() if non_finite else self.codec.encode(own, stream)
                 )
-                sends.append(comm.isend(gradients, rank, GRADIENTS))
+                sends.append(comm.isend(gradients, rank, Tag.GRADIENTS))
             # The header comes last, as a doorbell: a server never waits for a gradient on a slow link
             # while another worker's is complete.
-            sends.append(comm.isend(header, rank, HEADER))
+            sends.append(comm.isend(header, rank, Tag.HEADER))
         for pending in sends:
             pending.wait()
         return arrivals
 
-    def _pull(self, arrivals: list[tuple[Pending, Tensor, ReferenceCopy | None]], kind: float) -> None:
+    def _pull(self, arrivals: list[_Arrival], about: About) -> None:
         """Take the servers' answers."""
         for pending, landing, copy in arrivals:
-            pending.wait(PATIENCE if kind == FINISH or self.bound > 0 else 1.0)
+            pending.wait(PATIENCE if about is About.FINISH or self.bound > 0 else 1.0)
             if copy is not None:
                 copy.apply(landing)
 
     def announce_checkpoint(self, replica: Replica, comm: Transport, number: int, *, leaving: bool) -> None:
         """Servers keep their part once all workers have asked for it; in lock step, that is the same moment for all."""
-        kind = LEAVE if leaving else SAVE
-        header = self._header(replica, kind, number)
-        for pending in [comm.isend(header, server, HEADER) for server in self._ranks(comm)]:
-            pending.wait(PATIENCE)
+        self._notify(replica, comm, About.LEAVE if leaving else About.SAVE, number)
 
     def resume(self, replica: Replica, comm: Transport) -> None:
         """Where workers and servers kept their parts at moments of their own, the servers' is the truth."""
         if self.bound == 0:
             return
         for server, part in enumerate(parts_of_servers(replica, self.servers)):
-            broadcast_from(comm, replica.parameters[part], comm.size - self.servers + server)
+            hand_out(comm, replica.parameters[part], self._ranks(comm)[server], patience=PATIENCE)
         replica.state[KEY] = ServerMemory()  # what a worker knew was of another moment
 
     def serve(self, replica: Replica, comm: Transport) -> None:
@@ -206,13 +195,3 @@ class ParameterServer(Strategy, Serving, Checkpointed):
         replica.notes["updates_behind"] = dict(sorted(server.updates_behind.items()))
         if costs := state.log.costs():
             replica.notes["server_log"] = costs
-
-
-def broadcast_from(comm: Transport, vector: Tensor, source: int) -> None:
-    """Everybody gets `vector` of one rank."""
-    if comm.rank == source:
-        others = [comm.isend(vector, other, PARAMETERS) for other in range(comm.size) if other != source]
-        for pending in others:
-            pending.wait(PATIENCE)
-    else:
-        comm.receive(vector, source, PARAMETERS, patience=PATIENCE)

@@ -11,13 +11,13 @@ that is needed to get the shard back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from minga.errors import ProtocolError
 from minga.model.sliced_optimizer import Piece
+from minga.net.strict import Count, StrictRecord
 from minga.strategies.parameter_server.shard import Key, Shard, Update
 
 __all__ = ["Book", "Entry", "Period", "UpdateLog"]
@@ -28,11 +28,11 @@ _REMEMBERED = 8
 
 
 @dataclass(frozen=True)
-class Period:
+class Period(StrictRecord):
     """A stretch of training in which the workers stay the same, so that it is known who took which samples."""
 
-    number: int
-    step: int
+    number: Count
+    step: Count
     """The last step before it."""
     order: dict[str, Any]
     """The position in the data where it begins."""
@@ -41,32 +41,24 @@ class Period:
     agreed_facts: dict[str, Any] = field(default_factory=dict)
     """What the strategy's ranks have agreed on before."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, table: Any) -> Self:
-        try:
-            workers = tuple(str(name) for name in table["workers"])
-            order, agreed_facts = dict(table["order"]), dict(table["agreed_facts"])
-            return cls(int(table["number"]), int(table["step"]), order, workers, agreed_facts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"this is no period of a training: {error!r}") from None
-
 
 class Entry(NamedTuple):
     """A push that was applied."""
 
-    number: int
-    period: int
-    step: int
+    number: Count
+    period: Count
+    step: Count
 
 
 class Book:
     """The last pushes of each worker that are in a shard."""
 
-    def __init__(self) -> None:
-        self._entries: dict[str, deque[Entry]] = {}
+    def __init__(self, entries: Mapping[str, Iterable[Entry]] | None = None) -> None:
+        self._entries = {member: deque(each, maxlen=_REMEMBERED) for member, each in (entries or {}).items()}
+
+    @property
+    def entries(self) -> dict[str, list[Entry]]:
+        return {member: list(entries) for member, entries in self._entries.items()}
 
     def add(self, member: str, entry: Entry) -> None:
         self._entries.setdefault(member, deque(maxlen=_REMEMBERED)).append(entry)
@@ -83,20 +75,6 @@ class Book:
         for member, entries in self._entries.items():
             kept = [entry for entry in entries if (member, entry.number) not in keys]
             self._entries[member] = deque(kept, maxlen=_REMEMBERED)
-
-    def to_dict(self) -> dict[str, list[list[int]]]:
-        return {member: [list(entry) for entry in entries] for member, entries in self._entries.items()}
-
-    @classmethod
-    def from_dict(cls, table: Any) -> Self:
-        book = cls()
-        try:
-            for member, entries in table.items():
-                for number, period, step in entries:
-                    book.add(str(member), Entry(int(number), int(period), int(step)))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ProtocolError(f"this is no list of pushes: {error!r}") from None
-        return book
 
 
 class UpdateLog:

@@ -12,30 +12,36 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from minga.errors import ProtocolError
+from minga.errors import CheckpointError, ProtocolError
 from minga.model.blob import parse
+from minga.net import strict
+from minga.net.strict import Count
 from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 
 __all__ = [
     "Checkpoint",
     "Manifest",
+    "best_of",
     "checkpoint_name",
+    "give_name",
     "list_checkpoints",
+    "partial_of",
+    "prune",
     "read_part",
     "remove_leftovers",
-    "write_file",
+    "summary_of",
+    "sync_directory",
+    "write_partial",
 ]
 
 _NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
 _PARTIAL = ".partial"
-
-Reached = Callable[[str], None]
-"""Called with how far a write has come; tests end the process there."""
 
 
 def checkpoint_name(moment: int, session: int | None = None) -> str:
@@ -44,21 +50,21 @@ def checkpoint_name(moment: int, session: int | None = None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(strict.StrictRecord):
     """What one rank says of its part."""
 
-    format: int
-    step: int
-    rank: int
-    ranks: int
+    format: Count
+    step: Count
+    rank: Count
+    ranks: Count
     workload: str
     strategy: str
     layout: str
     """Hash of the parameters' names, shapes and type."""
-    epoch: int
-    offset: int
+    epoch: Count
+    offset: Count
     """Samples of the epoch that are done."""
-    bytes: int
+    bytes: Count
     sha256: str
     time: str
     """When it was written, for people."""
@@ -71,19 +77,15 @@ class Manifest:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def read(cls, path: Path) -> Self:
+        """`OSError` where there is none, `ProtocolError` where it is malformed."""
         try:
-            table = json.loads(text)
-            if not isinstance(table, dict) or set(table) != {entry.name for entry in fields(cls)}:
-                raise ProtocolError("it is no manifest of a checkpoint")
-            if table["format"] != FORMAT:
-                raise ProtocolError(f"it has format {table['format']!r}; this version of minga reads {FORMAT}")
-            numbers = [table[name] for name in ("step", "rank", "ranks", "epoch", "offset", "bytes")]
-            if not all(type(number) is int and number >= 0 for number in numbers):
-                raise ProtocolError("its numbers are none")
-            return cls(**table)
+            table = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"it is no JSON: {error}") from None
+        if isinstance(table, dict) and table.get("format", FORMAT) != FORMAT:
+            raise ProtocolError(f"it has format {table['format']!r}; this version of minga reads {FORMAT}")
+        return strict.parse(cls, table, "manifest")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class Checkpoint:
     """A directory with the parts of a checkpoint, whole or not."""
 
     directory: Path
+
+    @classmethod
+    def of(cls, run: Path, name: str) -> Self:
+        return cls(run / "checkpoints" / name)
 
     @property
     def name(self) -> str:
@@ -104,15 +110,21 @@ class Checkpoint:
         return (0, int(match[1])) if match[1] is not None else (1, int(match[2]), int(match[3]))
 
     def manifest(self, rank: int) -> Manifest:
-        return Manifest.from_json((self.directory / f"rank-{rank}.json").read_text(encoding="utf-8"))
+        return Manifest.read(self.directory / f"rank-{rank}.json")
+
+    @property
+    def first(self) -> Manifest | None:
+        """The manifest of the first rank that has one which can be read."""
+        for path in sorted(self.directory.glob("rank-*.json")):
+            with contextlib.suppress(OSError, ProtocolError):
+                return Manifest.read(path)
+        return None
 
     @property
     def ranks(self) -> int:
         """How many parts it should have, as any of them says; 0 if none does."""
-        for path in sorted(self.directory.glob("rank-*.json")):
-            with contextlib.suppress(OSError, ProtocolError):
-                return Manifest.from_json(path.read_text(encoding="utf-8")).ranks
-        return 0
+        first = self.first
+        return 0 if first is None else first.ranks
 
     @property
     def complete(self) -> bool:
@@ -122,23 +134,21 @@ class Checkpoint:
 
     def problem(self) -> str | None:
         """What is wrong with it, with the file's name; None if it is whole. Reads everything."""
-        if not self.ranks:
+        ranks = self.ranks
+        if not ranks:
             return "no part of it is complete"
-        for rank in range(self.ranks):
-            problem = self._problem_of(rank)
-            if problem is not None:
-                return problem
-        return None
+        problems = (self._problem_of(rank, ranks) for rank in range(ranks))
+        return next((problem for problem in problems if problem is not None), None)
 
-    def _problem_of(self, rank: int) -> str | None:
+    def _problem_of(self, rank: int, ranks: int) -> str | None:
         path = self.directory / f"rank-{rank}.safetensors"
         try:
             manifest = self.manifest(rank)
-            if (manifest.rank, manifest.ranks) != (rank, self.ranks):
+            if (manifest.rank, manifest.ranks) != (rank, ranks):
                 return f"rank-{rank}.json is of rank {manifest.rank} of {manifest.ranks}"
         except FileNotFoundError:
             return f"rank-{rank}.json is missing"
-        except (OSError, ProtocolError, UnicodeDecodeError) as error:
+        except (OSError, ProtocolError) as error:
             return f"rank-{rank}.json can't be used: {error}"
         try:
             size = path.stat().st_size
@@ -167,54 +177,49 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
 
 
 def read_part(checkpoint: Checkpoint, rank: int) -> Snapshot:
-    """One rank's part, checked against its manifest; `ProtocolError` with the file's name where that fails."""
+    """One rank's part, checked against its manifest; `CheckpointError` with the file's name where that fails."""
     path = checkpoint.directory / f"rank-{rank}.safetensors"
     try:
-        manifest = checkpoint.manifest(rank)
-        data = path.read_bytes()
+        manifest, data = checkpoint.manifest(rank), path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != manifest.sha256:
+            raise ProtocolError(f"{path} was changed: its SHA-256 is another")
+        tensors, metadata = parse(data)
+        return Snapshot.from_parts(tensors, metadata.get("minga", ""))
     except OSError as error:
-        raise ProtocolError(f"can't read {error.filename}: {error.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != manifest.sha256:
-        raise ProtocolError(f"{path} was changed: its SHA-256 is another")
-    tensors, metadata = parse(data)
-    return Snapshot.from_parts(tensors, metadata.get("minga", ""))
+        problem = f"can't read {error.filename}: {error.strerror}"
+    except ProtocolError as error:
+        problem = str(error)
+    raise CheckpointError(f"can't go on from {checkpoint.directory}: {problem}")
 
 
-def write_file(
-    path: Path,
-    pieces: Iterable[bytes | memoryview],
-    reached: Reached = lambda point: None,
-    *,
-    before: Callable[[], None] = lambda: None,
-) -> tuple[str, int]:
-    """Write a file that is there as a whole or not at all; its SHA-256 and size. Leaves nothing when it fails.
-
-    `before` is called when all is written, and a file that was there before is about to be replaced.
-    """
-    partial = path.with_name(f".{path.name}{_PARTIAL}")
+def write_partial(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
+    """Bring what a file will contain onto the disk, beside it; its SHA-256 and size. Leaves nothing when it fails."""
     digest, size = hashlib.sha256(), 0
     try:
-        with partial.open("wb", buffering=0) as file:
-            reached(f"{path.suffix} opened")
+        with partial_of(path).open("wb", buffering=0) as file:
             for piece in pieces:
                 view = memoryview(piece)
                 digest.update(view)
                 size += len(view)
                 while len(view):  # one call may write less than asked for
                     view = view[file.write(view) :]
-                reached(f"{path.suffix} piece")
             os.fsync(file.fileno())
-        reached(f"{path.suffix} synced")
-        before()
-        partial.replace(path)
-        reached(f"{path.suffix} renamed")
-        sync_directory(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            partial_of(path).unlink(missing_ok=True)
         raise
-    reached(f"{path.suffix} done")
     return digest.hexdigest(), size
+
+
+def give_name(path: Path) -> None:
+    """What `write_partial` has written becomes the file, as a whole, also if the power is cut."""
+    partial_of(path).replace(path)
+    sync_directory(path.parent)
+
+
+def partial_of(path: Path) -> Path:
+    """Where the content of a file is until it has its name."""
+    return path.with_name(f".{path.name}{_PARTIAL}")
 
 
 def sync_directory(directory: Path) -> None:
@@ -226,30 +231,45 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(run: Path, rank: int | None = None) -> list[Path]:
-    """Files that a killed process had not finished, of one rank or (None) of all; what was removed."""
-    pattern = f"*/.rank-{'*' if rank is None else rank}.*{_PARTIAL}"
-    removed: list[Path] = []
-    for path in (run / "checkpoints").glob(pattern):
+def remove_leftovers(run: Path, rank: int | None = None) -> None:
+    """Files that a killed process had not finished, of one rank or (None) of all."""
+    for path in (run / "checkpoints").glob(f"*/.rank-{'*' if rank is None else rank}.*{_PARTIAL}"):
         with contextlib.suppress(OSError):
             path.unlink()
-            removed.append(path)
-    return removed
+
+
+def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The one with the best metric of those that have one; of equals the first."""
+    rated: list[tuple[float, Checkpoint]] = []
+    for checkpoint in checkpoints:
+        manifest = checkpoint.first
+        if manifest is not None and manifest.value is not None:
+            rated.append((manifest.value if manifest.higher_is_better else -manifest.value, checkpoint))
+    return max(rated, key=lambda pair: pair[0])[1] if rated else None
+
+
+def prune(run: Path, *, keep: int, keep_best: bool) -> None:
+    """Remove what is older than the last `keep` complete ones, but not the best; any rank may, also several at once.
+
+    Something is removed only when a later one is complete, so that all ranks are done with it.
+    """
+    listed = list_checkpoints(run)
+    complete = [checkpoint for checkpoint in listed if checkpoint.complete]
+    kept = complete[-keep:]
+    if not kept:
+        return
+    staying = [*kept, best_of(complete) if keep_best else None]
+    for checkpoint in listed:
+        if checkpoint not in staying and checkpoint.order < kept[0].order:
+            # The manifests first: what is half removed must not look whole.
+            for path in sorted(checkpoint.directory.glob("rank-*.json")):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            shutil.rmtree(checkpoint.directory, ignore_errors=True)
 
 
 def summary_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """A line of a listing, without a look at the contents."""
-    first: Manifest | None = None
-    for rank in range(checkpoint.ranks):
-        with contextlib.suppress(OSError, ProtocolError, UnicodeDecodeError):
-            first = checkpoint.manifest(rank)
-            break
-    return {
-        "name": checkpoint.name,
-        "step": None if first is None else first.step,
-        "time": None if first is None else first.time,
-        "bytes": checkpoint.nbytes,
-        "ranks": checkpoint.ranks,
-        "metric": None if first is None else first.metric,
-        "value": None if first is None else first.value,
-    }
+    first = checkpoint.first
+    known = {name: getattr(first, name, None) for name in ("step", "time", "metric", "value")}
+    return {"name": checkpoint.name, **known, "bytes": checkpoint.nbytes, "ranks": checkpoint.ranks}

@@ -1,7 +1,8 @@
 """What a training loop calls: put back a checkpoint at the start, take new ones on the way, stop when asked to.
 
     with checkpoints:
-        checkpoints.before_start(); strategy.start(replica, comm); checkpoints.after_start()
+        with checkpoints.put_back():
+            strategy.start(replica, comm)
         for ...:
             ...
             checkpoints.stepped(good=True, metrics={})   # raises RunStopped at the end of a step, if asked to stop
@@ -13,24 +14,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from minga.base.spec import describe
 from minga.comm.transport import Transport
 from minga.errors import CheckpointError, DivergedError, MingaError, PeerDiverged, PeerLost, RunStopped
 from minga.measure.events import CheckpointFailed, CheckpointWritten
 from minga.measure.recorder import Recorder
 from minga.runs.experiment import Checkpoints
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import active, announce_checkpoint, pause, resume, trainers
+from minga.strategies.capabilities import Checkpointed, active, capability, trainers
 from minga.strategies.parameter_server.state import ServerState
-from minga.training.checkpoints.files import checkpoint_name, remove_leftovers
-from minga.training.checkpoints.resume import Resumption, load_own, load_shared
+from minga.training.checkpoints import snapshot
+from minga.training.checkpoints.files import Checkpoint, checkpoint_name, read_part, remove_leftovers
+from minga.training.checkpoints.resume import load_shared
 from minga.training.checkpoints.schedule import CheckpointSchedule, Verdict
-from minga.training.checkpoints.snapshot import Snapshot, put_back, take
+from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part
 from minga.training.run_log import RunLog
 from minga.training.train_state import TrainState
@@ -40,35 +43,31 @@ __all__ = ["CheckpointManager", "NoCheckpoints"]
 _LOG = logging.getLogger("minga.training.checkpoints")
 
 
-class NoCheckpoints:
+class NoCheckpoints(AbstractContextManager["NoCheckpoints"]):
     """Keeps nothing; base of those that do."""
 
     goes_on = False
     """Whether training goes on with others when a peer is lost: then nothing has ended."""
     may_write: Callable[[], bool] = staticmethod(lambda: True)
     """Whether this rank may write what all share: not when the others may have gone on without it."""
-
-    def __enter__(self) -> Self:
-        return self
+    last_written: str | None = None
+    """The last checkpoint that this rank has written its part of."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        """Nothing has to be ended."""
 
     def attach(self, strategy: Strategy, comm: Transport, run_log: RunLog) -> Self:
         """Tell it whose training this is; before anything else."""
         return self
 
-    def put_back_before_meeting(self, strategy: Strategy) -> bool:
-        """Where only one rank has a checkpoint: put it back before it meets the others; whether there is one."""
-        return False
+    def put_back_before_meeting(self, strategy: Strategy) -> None:
+        """Where only one rank has a checkpoint, put it back before it meets the others, who get it from there."""
 
-    def before_start(self) -> None:
-        """Before `Strategy.start`: on another number of ranks, put back what all ranks share."""
-
-    def after_start(self) -> None:
-        """After `Strategy.start`: on the same number of ranks, put back everything."""
+    def put_back(self) -> AbstractContextManager[None]:
+        """Around `Strategy.start`: as many ranks as before get all back after it; others what all share, before it."""
+        return nullcontext()
 
     def gone_on(self) -> None:
         """The others have trained already, and this rank has what they have: there is nothing to be put back."""
@@ -90,12 +89,12 @@ class CheckpointManager(NoCheckpoints):
         train_state: TrainState,
         recorder: Recorder,
         *,
-        resumption: Resumption | None = None,
+        resume_from: Checkpoint | None = None,
         session: int = 0,
         stopping: Callable[[], bool] = lambda: False,
         one_part: bool = False,
     ) -> None:
-        """`session`: how often the run was gone on with; `stopping`: whether this rank was asked to stop.
+        """`session`: how often the run was resumed; `stopping`: whether this rank was asked to stop.
 
         `one_part`: ranks share no disk, so a checkpoint is what rank 0 writes, without what each rank remembers.
         """
@@ -104,7 +103,7 @@ class CheckpointManager(NoCheckpoints):
         self._run = run
         self._train_state = train_state
         self._recorder = recorder
-        self._resumption = resumption
+        self._resume_from = resume_from
         self._session = session
         self._stopping = stopping
         self._schedule = CheckpointSchedule(settings)
@@ -115,17 +114,17 @@ class CheckpointManager(NoCheckpoints):
         """The best so far, if it is not written yet."""
         self._before_bad: Part | None = None
         """The state before the bad steps in a row that are being left out."""
-        self._writer = CheckpointWriter(run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed)
+        self._writer = CheckpointWriter(
+            run, keep=settings.keep, keep_best=settings.keep_best, failed=self._failed, written=self._written
+        )
         self._metric = train_state.workload.main_metric
         self._higher_is_better = self._metric not in train_state.workload.lower_is_better
-        self.last_written: str | None = None
         self._submitted = False
 
     def attach(self, strategy: Strategy, comm: Transport, run_log: RunLog) -> Self:
-        self._strategy = strategy
-        self._comm = comm
-        self._run_log = run_log
-        ServerState.of(self._train_state.replica).save = self._save_as_server
+        self._strategy, self._comm, self._run_log = strategy, comm, run_log
+        # A strategy calls it on a rank that serves, when all that train have asked for it.
+        ServerState.of(self._train_state.replica).save = self._save
         self._schedule = CheckpointSchedule(self._settings)  # what ranks have agreed on is of those that were
         remove_leftovers(self._run, comm.rank)
         return self
@@ -134,11 +133,12 @@ class CheckpointManager(NoCheckpoints):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, DivergedError | PeerDiverged):
-            self._submit_before_bad()
+            # Where there was any checkpoint before, an earlier one is more to be trusted.
+            if self._before_bad is not None and not self._submitted and self._session == 0:
+                self._submit(self._before_bad)
         elif isinstance(error, PeerLost) and self.goes_on:
             # Somebody's part of these will never come, so they would never be whole.
-            self._untried = self._best_part = self._before_bad = None
-            self._best = None
+            self._untried = self._best_part = self._before_bad = self._best = None
             return
         self._submit_best()
         if self._untried is not None and error is None:
@@ -146,43 +146,47 @@ class CheckpointManager(NoCheckpoints):
         self._writer.close()
 
     def gone_on(self) -> None:
-        self._resumption = None
+        self._resume_from = None
 
     def close(self) -> None:
         self._writer.close()
 
     # --- at the start -------------------------------------------------------------------------------------------
 
-    def put_back_before_meeting(self, strategy: Strategy) -> bool:
-        if self._resumption is None or not self._one_part:
-            return False
-        put_back(load_shared(self._resumption.checkpoint), self._train_state, strategy, shared_only=True)
-        self._train_state.replica.progress.last_applied_step = self._train_state.replica.step
-        return True
+    def put_back_before_meeting(self, strategy: Strategy) -> None:
+        if self._resume_from is not None and self._one_part:
+            state = self._train_state
+            snapshot.put_back(load_shared(self._resume_from), state, strategy, shared_only=True)
+            state.replica.progress.last_applied_step = state.replica.step
+            state.begin_alone()
 
-    def before_start(self) -> None:
-        resumption = self._resumption
-        if resumption is not None and not resumption.fits(self._strategy, self._comm):
-            state = load_shared(resumption.checkpoint)
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        checkpoint, strategy, comm, train_state = self._resume_from, self._strategy, self._comm, self._train_state
+        if checkpoint is None:
+            yield
+            return
+        totals: Mapping[str, float] = {}
+        manifest = checkpoint.manifest(0)
+        if manifest.ranks == comm.size and manifest.strategy == describe(strategy):
+            yield
+            state = read_part(checkpoint, comm.rank)
+            snapshot.put_back(state, train_state, strategy)
+            capability(strategy, train_state.replica, Checkpointed).resume(train_state.replica, comm)
+            self._best, totals = state.facts.get("best"), state.facts.get("totals", {})
+        else:
+            state = load_shared(checkpoint)
             if not self._one_part:
-                put_back(state, self._train_state, self._strategy, shared_only=True)
-            if self._comm.rank == 0 and not self._one_part:
-                _LOG.warning(
-                    "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
-                    resumption.checkpoint.name,
-                    state.ranks,
-                    state.facts["strategy"],
-                )
-            self._run_log.go_on({}, state.step, resumption.checkpoint.name)
-
-    def after_start(self) -> None:
-        resumption = self._resumption
-        if resumption is not None and resumption.fits(self._strategy, self._comm):
-            state = load_own(resumption.checkpoint, self._comm.rank)
-            put_back(state, self._train_state, self._strategy)
-            resume(self._strategy, self._train_state.replica, self._comm)
-            self._best = state.facts.get("best")
-            self._run_log.go_on(state.facts.get("totals", {}), state.step, resumption.checkpoint.name)
+                snapshot.put_back(state, train_state, strategy, shared_only=True)
+                if comm.rank == 0:
+                    _LOG.warning(
+                        "%s was made by %d ranks with %s: what each of them remembered is dropped, all else is kept",
+                        checkpoint.name,
+                        state.ranks,
+                        state.facts["strategy"],
+                    )
+            yield
+        self._run_log.go_on(totals, state.step, checkpoint.name)
 
     # --- on the way ---------------------------------------------------------------------------------------------
 
@@ -207,87 +211,59 @@ class CheckpointManager(NoCheckpoints):
             better = value is not None and self._is_better(value)
             if better:
                 self._best = value
+            moment = replica.step if lockstep else self._schedule.number
             if verdict is Verdict.STOP:
-                self._leave(lockstep, value)
+                self._save(moment, leaving=True, value=value)
             elif not good:
-                self._remember_before_bad(lockstep)
+                # Where all ranks leave a bad step out, the state is still what the last good one has left.
+                alike = lockstep and not strategy.traits.replicas_differ and not strategy.traits.servers
+                if self._before_bad is None and alike:
+                    self._before_bad = self._take(moment)
             elif verdict is Verdict.CHECKPOINT:
-                self._untried = self._take(self._moment(lockstep), value, leaving=False)
+                self._untried = self._take(moment, value)
             elif better:
                 # Evaluations may come often. The best waits in memory for the next checkpoint, or for the end.
-                self._best_part = self._take(self._moment(lockstep), value, leaving=False)
-
-    def _remember_before_bad(self, lockstep: bool) -> None:
-        """Where all ranks leave a bad step out, the state is still what the last good one has left."""
-        strategy = self._strategy
-        traits = strategy.traits
-        if self._before_bad is None and lockstep and not traits.replicas_differ and not traits.servers:
-            self._before_bad = self._take(self._moment(lockstep), None, leaving=False)
-
-    def _submit_before_bad(self) -> None:
-        """When a run ends for bad numbers before there was any checkpoint. An earlier one is more to be trusted."""
-        if self._before_bad is not None and not self._submitted and self._session == 0:
-            self._submit(self._before_bad)
+                self._best_part = self._take(moment, value)
 
     def _is_better(self, value: float) -> bool:
         if self._best is None:
             return True
         return value > self._best if self._higher_is_better else value < self._best
 
-    def _moment(self, lockstep: bool) -> int:
-        return self._train_state.replica.step if lockstep else self._schedule.number
-
-    def _take(self, moment: int, value: float | None, *, leaving: bool) -> Part | None:
+    def _take(self, moment: int, value: float | None = None, *, leaving: bool = False) -> Part | None:
         strategy, replica, comm = self._strategy, self._train_state.replica, self._comm
-        began = comm.now()
-        pause(strategy, replica, comm)
+        began, checkpointed = comm.now(), capability(strategy, replica, Checkpointed)
+        checkpointed.pause(replica, comm)
         name = checkpoint_name(moment, None if active(strategy, replica).traits.lockstep else self._session)
         state: Snapshot | None = None
         try:
             if comm.rank == 0 or not self._one_part:
-                state = take(self._train_state, strategy, comm, shared_only=self._one_part)
+                state = snapshot.take(self._train_state, strategy, comm, shared_only=self._one_part)
         except MingaError as error:  # something that can't be kept; the others go on, so this rank must too
-            self._tell(name, error)
+            self._failed(name, error)
         if ServerState.of(replica).shard is None:
-            announce_checkpoint(strategy, replica, comm, moment, leaving=leaving)
+            checkpointed.announce_checkpoint(replica, comm, moment, leaving=leaving)
         if state is None:
             return None
         if self._one_part:
             state.facts |= {"rank": 0, "ranks": 1, "trainers": 1}
-        state.facts["best"] = self._best
-        state.facts["totals"] = self._run_log.totals()
-        taking = comm.now() - began
-        return Part(
-            name,
-            state,
-            metric=self._metric if value is not None else None,
-            value=value,
-            higher_is_better=self._higher_is_better,
-            taking_seconds=taking,
-            written=partial(self._written, name, state.step, taking),
-        )
+        state.facts |= {"best": self._best, "totals": self._run_log.totals()}
+        state.facts |= {"value": value, "higher_is_better": self._higher_is_better}
+        state.facts["metric"] = self._metric if value is not None else None
+        return Part(name, state, comm.now() - began)
 
-    def _leave(self, lockstep: bool, value: float | None) -> None:
-        part = self._take(self._moment(lockstep), value, leaving=True)
-        if part is not None:
-            self._submit(part)
-        self._end()
-
-    def _save_as_server(self, moment: int, leaving: bool) -> None:
-        """Called by a strategy on a rank that serves, when all that train have asked for it."""
-        part = self._take(moment, None, leaving=leaving)
+    def _save(self, moment: int, leaving: bool, value: float | None = None) -> None:
+        """Take one and have it written; whoever is leaving waits for that, and ends."""
+        part = self._take(moment, value, leaving=leaving)
         if part is not None:
             self._submit(part)
         if leaving:
-            self._end()
-
-    def _end(self) -> None:
-        self._writer.wait()
-        raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._train_state.replica.step}")
+            self._writer.wait()
+            raise RunStopped(f"rank {self._comm.rank} was asked to stop after step {self._train_state.replica.step}")
 
     def _submit(self, part: Part, *, best: bool = False) -> None:
         if not self.may_write():
-            self._tell(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
+            self._failed(part.name, CheckpointError("this rank has lost contact with the others, who may have gone on"))
             return
         if not best:
             self._submit_best()
@@ -299,23 +275,20 @@ class CheckpointManager(NoCheckpoints):
             part, self._best_part = self._best_part, None
             self._submit(part, best=True)
 
-    def _written(self, name: str, step: int, taking: float, seconds: float, nbytes: int) -> None:
-        self.last_written = name
+    def _written(self, part: Part, seconds: float, nbytes: int) -> None:
+        self.last_written = part.name
         self._recorder.emit(
             CheckpointWritten(
                 time=self._recorder.now(),
-                step=step,
-                checkpoint=name,
+                step=part.state.step,
+                checkpoint=part.name,
                 bytes=nbytes,
-                taking_seconds=taking,
+                taking_seconds=part.taking_seconds,
                 writing_seconds=seconds,
             )
         )
 
-    def _failed(self, part: Part, error: Exception) -> None:
-        self._tell(part.name, error)
-
-    def _tell(self, name: str, error: Exception) -> None:
+    def _failed(self, name: str, error: Exception) -> None:
         rank, step = self._comm.rank, self._train_state.replica.step
         message = str(error) if isinstance(error, MingaError) else f"{type(error).__name__}: {error}"
         _LOG.warning(

@@ -1,51 +1,44 @@
-"""Finding what a run can go on from, and reading it: each rank its own part, or all of them what they share.
+"""Finding what a run can go on from, making way for what comes, and what ranks of another number than before share.
 
 checkpoint = find_last_good(run)                   # warns of damaged ones; CheckpointError if none is good
-state = load_own(checkpoint, rank)                 # on as many ranks as before
+set_later_aside(run, checkpoint); rewind_events(run, checkpoint)
+state = read_part(checkpoint, rank)                # on as many ranks as before
 state = load_shared(checkpoint)                    # on another number of them
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from minga.base.spec import describe
-from minga.comm.transport import Transport
 from minga.errors import CheckpointError, ProtocolError
-from minga.model.optimizer_pieces import mean_of_pieces, pieces_from, pieces_to
-from minga.model.sliced_optimizer import Piece
-from minga.strategies.base import Strategy
-from minga.training.checkpoints.files import Checkpoint, list_checkpoints, read_part, remove_leftovers
+from minga.measure.event_reader import EventReader, event_files, machine_event_file, rank_of
+from minga.measure.events import Evaluated, Event, Failed, Finished, Stepped, Stopped
+from minga.model.sliced_optimizer import Piece, mean_of_pieces, pieces_from, pieces_to
+from minga.training.checkpoints.files import (
+    Checkpoint,
+    give_name,
+    list_checkpoints,
+    read_part,
+    remove_leftovers,
+    write_partial,
+)
 from minga.training.checkpoints.snapshot import Snapshot
 
 __all__ = [
-    "Resumption",
     "find_last_good",
     "last_optimizer_state",
-    "load_own",
     "load_shared",
     "next_session",
+    "rewind_events",
     "set_later_aside",
 ]
 
 _LOG = logging.getLogger("minga.training.checkpoints")
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """A checkpoint that a run goes on from."""
-
-    checkpoint: Checkpoint
-
-    def fits(self, strategy: Strategy, comm: Transport) -> bool:
-        """Whether each rank can go on from its own part."""
-        manifest = self.checkpoint.manifest(0)
-        return manifest.ranks == comm.size and manifest.strategy == describe(strategy)
 
 
 def find_last_good(run: Path) -> Checkpoint:
@@ -67,15 +60,13 @@ def find_last_good(run: Path) -> Checkpoint:
     )
 
 
-def set_later_aside(run: Path, checkpoint: Checkpoint) -> list[Path]:
+def set_later_aside(run: Path, checkpoint: Checkpoint) -> None:
     """Rename what is later than the checkpoint that a run goes on from: it is damaged, and new ones take its place."""
     remove_leftovers(run)
-    aside = []
     for other in list_checkpoints(run):
         if other.order > checkpoint.order:
             number = len(list(other.directory.parent.glob(f"damaged-*-{other.name}")))
-            aside.append(other.directory.rename(other.directory.with_name(f"damaged-{number}-{other.name}")))
-    return aside
+            other.directory.rename(other.directory.with_name(f"damaged-{number}-{other.name}"))
 
 
 def next_session(run: Path) -> int:
@@ -83,12 +74,33 @@ def next_session(run: Path) -> int:
     return 1 + max((checkpoint.order[1] for checkpoint in list_checkpoints(run) if checkpoint.order[0]), default=0)
 
 
-def load_own(checkpoint: Checkpoint, rank: int) -> Snapshot:
-    """The part of one rank."""
-    try:
-        return read_part(checkpoint, rank)
-    except ProtocolError as error:
-        raise CheckpointError(f"can't go on from {checkpoint.directory}: {error}") from None
+def rewind_events(run: Path, checkpoint: Checkpoint) -> None:
+    """Take out of the event files what came after the checkpoint, and how ranks ended that come again."""
+    lines = {path: list(EventReader(path).read_lines()) for path in event_files(run)}
+    ends: dict[Path, float | None] = {}
+    for path, events in lines.items():
+        with contextlib.suppress(OSError, ProtocolError):
+            ends[path] = _end(events, checkpoint.manifest(rank_of(path)).step)
+    end = max((time for time in ends.values() if time is not None), default=None)
+    machine = machine_event_file(run)
+    if machine.is_file():
+        lines[machine] = list(EventReader(machine).read_lines())
+    for path, events in lines.items():
+        own = ends.get(path)
+        latest = own if own is not None else end
+        kept = [
+            line
+            for line, event in events
+            if not isinstance(event, Failed | Stopped | Finished) and (latest is None or event.time <= latest)
+        ]
+        write_partial(path, kept)
+        give_name(path)
+
+
+def _end(events: Sequence[tuple[bytes, Event]], last_step: int) -> float | None:
+    """The time of the last event that belongs to this step: its evaluation comes after it."""
+    times = [event.time for _, event in events if isinstance(event, Stepped | Evaluated) and event.step <= last_step]
+    return max(times, default=None)
 
 
 def load_shared(checkpoint: Checkpoint) -> Snapshot:
@@ -96,8 +108,8 @@ def load_shared(checkpoint: Checkpoint) -> Snapshot:
 
     Position in the data and steps are rank 0's.
     """
-    first = load_own(checkpoint, 0)
-    parts = [first, *(load_own(checkpoint, rank) for rank in range(1, first.ranks))] if first.ranks > 1 else [first]
+    first = read_part(checkpoint, 0)
+    parts = [first, *(read_part(checkpoint, rank) for rank in range(1, first.ranks))]
     servers = [part for part in parts if part.facts["part"] is not None]
     training = [part for part in parts if part.facts["part"] is None]
     tensors = {name: tensor for name, tensor in first.tensors.items() if not name.startswith(("optimizer:", "memory:"))}

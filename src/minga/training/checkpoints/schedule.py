@@ -52,7 +52,9 @@ class CheckpointSchedule:
         by_steps = bool(self._settings.every_steps) and step % self._settings.every_steps == 0
         if not lockstep:
             return self._alone(step, now, by_steps, stopping)
-        wanted = Verdict.STOP if stopping else Verdict.CHECKPOINT if self._overdue(now) else Verdict.GO_ON
+        every = self._settings.every_seconds
+        overdue = bool(every) and now - self._taken >= every
+        wanted = Verdict.STOP if stopping else Verdict.CHECKPOINT if overdue else Verdict.GO_ON
         if comm.size > 1:
             self._agreement = self._agreement or _Agreement(step)
             wanted = self._agreement.after(step, comm, wanted)
@@ -60,10 +62,6 @@ class CheckpointSchedule:
         if verdict:
             self._taken = now
         return verdict
-
-    def _overdue(self, now: float) -> bool:
-        every = self._settings.every_seconds
-        return bool(every) and now - self._taken >= every
 
     def _alone(self, step: int, now: float, by_steps: bool, stopping: bool) -> Verdict:
         assert self._began is not None

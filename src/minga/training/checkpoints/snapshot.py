@@ -19,18 +19,19 @@ from torch import Tensor
 
 from minga.base.spec import describe
 from minga.comm.transport import Transport
+from minga.data.fingerprint import known_fingerprint
 from minga.errors import ProtocolError
 from minga.model.blob import parse, pieces_of
 from minga.model.keras_parts import is_seed
 from minga.model.memory import Memory, remember
-from minga.model.optimizer_pieces import pieces_from, pieces_to
 from minga.model.replica import Replica
+from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import contribution, memory_of, restore_memory, trainers
+from minga.strategies.capabilities import Checkpointed, Remembering, capability, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
 from minga.training.train_state import TrainState
 
-__all__ = ["FORMAT", "Snapshot", "layout_hash", "put_back", "take"]
+__all__ = ["FORMAT", "Snapshot", "layout_hash", "longest_blob", "put_back", "take"]
 
 FORMAT = 1
 _MEMORY, _BUFFER = "memory:", "buffer:"
@@ -52,10 +53,6 @@ class Snapshot:
     def ranks(self) -> int:
         return int(self.facts["ranks"])
 
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors.values())
-
     def to_bytes(self) -> bytes:
         """One safetensors blob, with a SHA-256 of all that is in it."""
         text = json.dumps(self.facts)
@@ -65,7 +62,7 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, blob: bytes, train_state: TrainState) -> Self:
         """What `to_bytes` made, if it fits this train_state's model; otherwise `ProtocolError`."""
-        limit = _largest(train_state.replica)
+        limit = longest_blob(train_state.replica)
         if len(blob) > limit:
             raise ProtocolError(f"a state of {len(blob):,} bytes is too large for this model (at most {limit:,})")
         tensors, metadata = parse(blob)
@@ -95,7 +92,7 @@ def layout_hash(replica: Replica) -> str:
 
 
 def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared_only: bool = False) -> Snapshot:
-    """A copy of all that this rank would go on from; exchanges must have come to their end (`capabilities.pause`).
+    """A copy of all that this rank would go on from; exchanges must have come to their end (`Checkpointed.pause`).
 
     `shared_only`: without what its strategy remembers, for ranks that start over with it.
     """
@@ -103,12 +100,12 @@ def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared
     served = ServerState.of(replica).shard
     tensors = {"parameters": replica.parameters if served is None else served.parameters}
     if served is None and not shared_only:
-        share = contribution(strategy, replica)
+        share = capability(strategy, replica, Checkpointed).contribution(replica)
         if share is not replica.parameters:
             tensors["contribution"] = share
     tensors |= {_BUFFER + name: tensor for name, tensor in _untrained(replica).items()}
     optimizer, of_optimizer = pieces_to(optimizer_state(replica))
-    memory = remember({}) if shared_only else memory_of(strategy, replica)
+    memory = remember({}) if shared_only else capability(strategy, replica, Remembering).memory(replica)
     tensors |= of_optimizer
     tensors |= {_MEMORY + name: tensor for name, tensor in memory.tensors.items()}
     tensors["random"] = torch.get_rng_state()
@@ -126,7 +123,7 @@ def take(train_state: TrainState, strategy: Strategy, comm: Transport, *, shared
         "replicas_differ": strategy.traits.replicas_differ,
         "part": None if served is None else [served.part.start, served.part.stop],
         "order": train_state.order.position(),
-        "data": train_state.known_data,
+        "data": known_fingerprint(train_state.workload.train),
         "learning_rates": replica.learning_rates,
         "base_learning_rates": list(train_state.base_learning_rates),
         "notes": {key: value for key, value in replica.notes.items() if isinstance(value, str | int | float)},
@@ -160,7 +157,7 @@ def put_back(state: Snapshot, train_state: TrainState, strategy: Strategy, *, sh
     for group, rate in zip(replica.optimizer.param_groups, facts["learning_rates"], strict=True):
         group["lr"] = float(rate)
     tensors = {k.removeprefix(_MEMORY): tensor for k, tensor in state.tensors.items() if k.startswith(_MEMORY)}
-    restore_memory(strategy, replica, Memory(facts["memory"], tensors))
+    capability(strategy, replica, Remembering).recall(replica, Memory(facts["memory"], tensors))
     torch.set_rng_state(state.tensors["random"])
     if train_state.device.type == "cuda" and "random of the GPU" in state.tensors:
         torch.cuda.set_rng_state(state.tensors["random of the GPU"], train_state.device)
@@ -200,7 +197,7 @@ def _check(state: Snapshot, train_state: TrainState) -> None:
                 raise ProtocolError(f"{name} of the optimizer's state has {tuple(piece.values[name].shape)} values")
     train_state.order.copy().go_to(facts["order"])
     # A set that was prepared again may have as many samples, with some to train on that were to test on before.
-    before, here = facts.get("data"), train_state.known_data
+    before, here = facts.get("data"), known_fingerprint(train_state.workload.train)
     if before is not None and here is not None and before != here:
         raise ProtocolError(
             f"the data set is another one now ({here}) than the one before ({before}); bring that one back, or start "
@@ -226,7 +223,7 @@ def _untrained(replica: Replica) -> dict[str, Tensor]:
     return {**frozen, **dict(replica.model.named_buffers())}
 
 
-def _largest(replica: Replica) -> int:
+def longest_blob(replica: Replica) -> int:
     """Parameters, some numbers of the optimizer and the strategy for each of them, buffers, and a little more."""
     buffers = sum(tensor.nbytes for tensor in _untrained(replica).values())
     return 64 * replica.parameters.nbytes + 2 * buffers + (64 << 20)

@@ -16,18 +16,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from minga.model.blob import pieces_of
-from minga.training.checkpoints.files import Manifest, Reached, sync_directory, write_file
-from minga.training.checkpoints.retention import prune
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.files import Manifest, give_name, partial_of, prune, sync_directory, write_partial
+from minga.training.checkpoints.snapshot import Snapshot
 
 __all__ = ["CheckpointWriter", "Part", "write_part"]
 
 _LOG = logging.getLogger(__name__)
+# Facts of a state that its manifest says too.
+_NAMES = ("format", "step", "rank", "ranks", "workload", "strategy", "layout", "metric", "value", "higher_is_better")
 
 
 @dataclass
@@ -37,61 +38,40 @@ class Part:
     name: str
     """Of the checkpoint."""
     state: Snapshot
-    metric: str | None = None
-    value: float | None = None
-    higher_is_better: bool = True
     taking_seconds: float = 0.0
     """What it cost training to make it."""
-    written: Callable[[float, int], None] = field(default=lambda seconds, nbytes: None, repr=False)
-    """Called with the seconds that writing took, and the bytes."""
 
 
-def write_part(run: Path, part: Part, reached: Reached = lambda point: None) -> int:
+def write_part(run: Path, part: Part) -> int:
     """Write it, manifest last; its size. When it fails, nothing of it is left.
 
     One of the same step that was there before (ranks that recovered come by again) stays until all of it is written.
     """
-    facts = part.state.facts
-    folder = run / "checkpoints"
+    facts, folder = part.state.facts, run / "checkpoints"
     directory = folder / part.name
-    rank = facts["rank"]
-    replacing = False
-
-    def replace() -> None:
-        nonlocal replacing
-        replacing = True
-        # Until the new manifest is there, it must not look whole.
-        (directory / f"rank-{rank}.json").unlink(missing_ok=True)
-
-    reached("begun")
+    data, manifest = (directory / f"rank-{facts['rank']}.{suffix}" for suffix in ("safetensors", "json"))
+    written = [partial_of(data), partial_of(manifest)]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sync_directory(folder)
-        reached("directory made")
-        pieces = pieces_of(part.state.tensors, {"minga": json.dumps(facts)})
-        digest, size = write_file(directory / f"rank-{rank}.safetensors", pieces, reached, before=replace)
-        manifest = Manifest(
-            format=FORMAT,
-            step=facts["step"],
-            rank=rank,
-            ranks=facts["ranks"],
-            workload=facts["workload"],
-            strategy=facts["strategy"],
-            layout=facts["layout"],
+        digest, size = write_partial(data, pieces_of(part.state.tensors, {"minga": json.dumps(facts)}))
+        said = Manifest(
+            **{name: facts[name] for name in _NAMES if name in facts},
             epoch=facts["order"]["epoch"],
             offset=facts["order"]["offset"],
             bytes=size,
             sha256=digest,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
-            metric=part.metric,
-            value=part.value,
-            higher_is_better=part.higher_is_better,
         )
-        write_file(directory / f"rank-{rank}.json", [manifest.to_json().encode()], reached)
+        write_partial(manifest, [said.to_json().encode()])
+        written += [data, manifest]
+        manifest.unlink(missing_ok=True)  # until the new one is there, it must not look whole
+        give_name(data)
+        give_name(manifest)
     except BaseException:
-        for suffix in ("json", "safetensors") if replacing else ():
+        for path in written:
             with contextlib.suppress(OSError):
-                (directory / f"rank-{rank}.{suffix}").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             directory.rmdir()  # if no other rank has something in it
         raise
@@ -107,15 +87,18 @@ class CheckpointWriter:
         *,
         keep: int,
         keep_best: bool,
-        failed: Callable[[Part, Exception], None],
-        reached: Reached = lambda point: None,
+        failed: Callable[[str, Exception], None],
+        written: Callable[[Part, float, int], None] = lambda part, seconds, nbytes: None,
     ) -> None:
-        """`failed` is called, in the writer's thread, with what could not be written and why."""
+        """Called in the writer's thread: `failed` with the name of what could not be written, `written` with what was.
+
+        It gets the seconds that writing took, and the bytes.
+        """
         self._run = run
         self._keep = keep
         self._keep_best = keep_best
         self._failed = failed
-        self._reached = reached
+        self._written = written
         self._changed = threading.Condition()
         self._waiting: dict[bool, Part] = {}
         """At most one that is the best, and one that is not."""
@@ -167,13 +150,13 @@ class CheckpointWriter:
     def _write(self, part: Part) -> None:
         began = time.perf_counter()
         try:
-            size = write_part(self._run, part, self._reached)
-            part.written(time.perf_counter() - began, size)
+            size = write_part(self._run, part)
+            self._written(part, time.perf_counter() - began, size)
         except Exception as error:
             try:
-                self._failed(part, error)
+                self._failed(part.name, error)
             except Exception:  # the callback may fail too; this thread must live, since others wait for it
                 _LOG.exception("could not report that checkpoint %s was not written: %s", part.name, error)
             return
         with contextlib.suppress(OSError):  # another rank may be at it too, and what stays now goes the next time
-            prune(self._run, keep=self._keep, keep_best=self._keep_best, reached=self._reached)
+            prune(self._run, keep=self._keep, keep_best=self._keep_best)

@@ -1,5 +1,7 @@
-"""From photographs to features: VGG16 where torchvision is installed, or any module of one's own.
+"""From photographs to features: by VGG16 where torchvision is installed, by any module of one's own, or from a file.
 
+features = Features.read(find_features(Path("data/flickr8k")))
+features.of(["1000268201_693b08cb0e.jpg"])             # 1 x 1280
 encoder = load_encoder("vgg16")                        # 4,096 numbers, as in the thesis
 encoder = load_encoder("my_encoder.py:encoder")        # any nn.Module, or a function that makes one
 features = encode(encoder, [Path("dog.jpg")])
@@ -19,16 +21,45 @@ from torch import Tensor, nn
 
 from minga.base.user_files import load_from_file
 from minga.data.formats.base import BadSample
+from minga.data.formats.captions import read_features
 from minga.data.formats.shaping import in_8_bits, open_picture
 from minga.errors import ConfigError, DataError, unknown
-from minga.workloads.captions.features import Features
 
-__all__ = ["ENCODERS", "Encoder", "encode", "load_encoder", "read_colour", "save_features"]
+__all__ = ["ENCODERS", "Encoder", "Features", "encode", "load_encoder", "read_colour", "save_features"]
 
 # What networks for ImageNet expect.
 _SIDE = 224
 _MEAN = (0.485, 0.456, 0.406)
 _DEVIATION = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Photographs as an encoder sees them: a row for each name. In a file they are `names` and `feats` of an .npz."""
+
+    names: list[str]
+    vectors: Tensor
+
+    @classmethod
+    def read(cls, path: Path) -> Features:
+        """Those of a file."""
+        names, vectors = read_features(path)
+        return cls(names, torch.from_numpy(vectors))
+
+    @property
+    def width(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def of(self, names: list[str]) -> Tensor:
+        """Their rows; `DataError` for a photograph that has none."""
+        place = {name: at for at, name in enumerate(self.names)}
+        missing = [name for name in names if name not in place]
+        if missing:
+            raise DataError(
+                f"there are no features of {missing[0]}{f' and {len(missing) - 1} others' if missing[1:] else ''}; "
+                "compute them for all photographs"
+            )
+        return self.vectors[torch.tensor([place[name] for name in names], dtype=torch.int64)]
 
 
 @dataclass(frozen=True)
@@ -114,21 +145,16 @@ def encode(
                         raise
                     skipped[path.name] = str(error)
             if prepared:
-                some = [name for name, _ in prepared]
+                names += [name for name, _ in prepared]
                 rows.append(encoder.module(torch.stack([each for _, each in prepared])).flatten(1).float())
-                _refuse_non_finite(encoder.name, some, rows[-1])
-                names += some
+                bad = (~rows[-1].isfinite().all(dim=1)).nonzero().flatten().tolist()
+                if bad:
+                    raise DataError(f"the encoder {encoder.name} makes NaN or infinite values of {prepared[bad[0]][0]}")
             done(min(at + batch, len(pictures)))
     if not rows:
         first = next(iter((skipped or {}).values()), "there are none")
         raise DataError(f"not one of {len(pictures):,} pictures can be used: {first}")
     return Features(names, torch.cat(rows))
-
-
-def _refuse_non_finite(encoder: str, names: Sequence[str], rows: Tensor) -> None:
-    bad = ~rows.isfinite().all(dim=1)
-    if bool(bad.any()):
-        raise DataError(f"the encoder {encoder} makes NaN or infinite values of {names[int(bad.nonzero()[0])]}")
 
 
 def save_features(path: Path, features: Features, encoder: str) -> None:

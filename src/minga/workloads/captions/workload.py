@@ -8,7 +8,6 @@ Photographs come as features that an encoder has computed before: DIR/flickr8k/f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,16 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
 from minga.data.formats.captions import CAPTIONS, SPLITS, CaptionFiles, find_features
-from minga.data.formats.vocabulary import padded
+from minga.data.formats.vocabulary import padded, padded_groups
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
 from minga.workloads.captions.decoding import greedy
-from minga.workloads.captions.features import Features
+from minga.workloads.captions.encoders import Features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.schedules import warm_up_and_fall
 
@@ -54,9 +52,7 @@ class CaptionData(CaptionFiles):
     def photographs(self, split: str) -> TensorDataset:
         """A sample for each photograph: its features and all that people said."""
         told = [[self.vocabulary.reference(each) for each in self.captions[name]] for name in self.names[split]]
-        most, longest = max(map(len, told)), max(len(words) for several in told for words in several)
-        references = [torch.from_numpy(padded([*several, *[[]] * (most - len(several))], longest)) for several in told]
-        return TensorDataset(self.features.of(self.names[split]), torch.stack(references))
+        return TensorDataset(self.features.of(self.names[split]), torch.from_numpy(padded_groups(told)))
 
 
 def load_caption_data(data: Path | None) -> CaptionData:
@@ -69,10 +65,6 @@ def load_caption_data(data: Path | None) -> CaptionData:
 def bleu_metrics() -> dict[str, Bleu]:
     """BLEU-1 to BLEU-4 of all words: small letters, no punctuation, neither the beginning nor the end."""
     return {f"BLEU-{order}": Bleu(order=order) for order in range(1, 5)}
-
-
-def _adam(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    return torch.optim.Adam(parameters, lr=0.002)
 
 
 def _told(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -120,7 +112,7 @@ def flickr8k_captions(data: Path | None = None) -> Workload:
         metrics={"perplexity": Perplexity(padding=_NO_PLACE)},
         further_tests=(FurtherTest(data=content.photographs("dev"), predict=_said, metrics=bleu_metrics()),),
         main="BLEU-1",
-        optimizer=_adam,
+        optimizer=partial(torch.optim.Adam, lr=0.002),
         schedule=warm_up_and_fall,
         batch=64,
         epochs=10,

@@ -49,8 +49,12 @@ _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.
 
 def channels_of_batch_norms(model: nn.Module) -> tuple[int, ...]:
     """The channels of each BatchNorm layer, torch's and Keras'."""
-    own = [module.num_features for module in model.modules() if isinstance(module, _BatchNorm)]
+    own = [layer.num_features for layer in _layers(model)]
     return (*own, *(layer.moving_mean.value.numel() for layer in batch_normalizations(model)))
+
+
+def _layers(model: nn.Module) -> list[_BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 def messages_of(channels: Sequence[int], dtype: torch.dtype) -> list[tuple[int, torch.dtype]]:
@@ -81,11 +85,10 @@ class _Together(TorchFunctionMode):
     def __init__(self, model: nn.Module, add_up: AddUp, weight: float) -> None:
         super().__init__()
         self._model, self._add_up, self._weight = model, add_up, weight
-        layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
         # What a function knows of a layer; where it knows nothing, all are number 0.
         self._numbers = {
             id(tensor): number
-            for number, layer in enumerate(layers, 1)
+            for number, layer in enumerate(_layers(model), 1)
             for tensor in (layer.weight, layer.running_mean)
             if tensor is not None
         }
@@ -119,23 +122,19 @@ class _Together(TorchFunctionMode):
     @contextlib.contextmanager
     def _in_each_layer(self) -> Iterator[None]:
         """Torch goes through backward without modes, but layers under torch.utils.checkpoint run once more in there."""
-        layers = [module for module in self._model.modules() if isinstance(module, _BatchNorm)]
-        of_their_own = [{"forward": vars(layer)["forward"]} if "forward" in vars(layer) else {} for layer in layers]
-        for layer in layers:
-            vars(layer)["forward"] = self._around(layer.forward)
-        try:
+        entered = contextlib.ExitStack()
+
+        def enter(*_: Any) -> None:
+            entered.enter_context(self)
+
+        def leave(*_: Any) -> None:
+            entered.close()
+
+        with contextlib.ExitStack() as hooks:
+            for layer in _layers(self._model):
+                hooks.callback(layer.register_forward_pre_hook(enter).remove)
+                hooks.callback(layer.register_forward_hook(leave, always_call=True).remove)
             yield
-        finally:
-            for layer, own in zip(layers, of_their_own, strict=True):
-                del vars(layer)["forward"]
-                vars(layer).update(own)
-
-    def _around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return forward(*args, **kwargs)
-
-        return entered
 
 
 class _Normalised(torch.autograd.Function):

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from minga.plan import pricing_all
+from minga.plan import pricing
 from minga.plan.candidates import Candidate
 from minga.plan.cluster import PlannedCluster
-from minga.plan.pricing import Price
-from minga.plan.pricing_all import price_all
+from minga.plan.pricing import Price, price_all
 from minga.runs.network import Network
 from minga.simulate.profile import Compute, Layer, Profile
 from minga.strategies import Strategy
@@ -42,7 +41,7 @@ class Deadly(Candidate):
 
 @pytest.fixture(autouse=True)
 def soon_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pricing_all, "_WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(pricing, "_WORTH_A_PROCESS", 2)
 
 
 def test_processes_find_what_one_finds_and_tell_how_far_they_are() -> None:

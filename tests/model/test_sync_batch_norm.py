@@ -18,7 +18,7 @@ from minga.comm.threads import run_threads
 from minga.comm.transport import Transport
 from minga.errors import PeerWrong, WorkloadError, WrongLength
 from minga.model.replica import Replica
-from minga.model.sync_batch_norm.normalise import channels_of_batch_norms, messages_of, normalising_together
+from minga.model.sync_batch_norm import channels_of_batch_norms, messages_of, normalising_together
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.testing.problems import blobs

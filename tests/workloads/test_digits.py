@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minga.data.digits import load_digits
+from minga.workloads.digits import load_digits
 
 
 @pytest.fixture(scope="module")

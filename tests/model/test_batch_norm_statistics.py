@@ -13,9 +13,8 @@ from torch.utils.data import TensorDataset
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.comm.transport import Transport
 from minga.errors import WorkloadError
-from minga.model.buffers import take_statistics
+from minga.model.buffers import BatchNormStatistics, take_statistics
 from minga.model.replica import Replica
-from minga.model.sync_batch_norm.statistics import KeptStatistics
 from minga.runs.experiment import Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import AllReduce
@@ -107,7 +106,7 @@ def test_a_last_step_with_one_sample_to_normalise_over_names_the_remedy(strategy
 
 
 def test_a_model_without_such_layers_has_nothing_to_keep() -> None:
-    statistics = KeptStatistics(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)))
+    statistics = BatchNormStatistics(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)))
     statistics.keep()
     statistics.mend()
     statistics.put_back()

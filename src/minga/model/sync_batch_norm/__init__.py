@@ -1,1 +1,0 @@
-"""BatchNorm over the samples of all ranks: how layers normalise, and the statistics that they keep."""

@@ -1,1 +1,0 @@
-"""Tables of a report: the same rows for HTML, Markdown and CSV."""
