@@ -207,7 +207,7 @@ def carrier_of_this_machine() -> CarrierCosts:
             )
             ends = events_of(Path(summary.run), Finished)
         path.write_text(json.dumps(next(end.notes["links"] for end in ends if "links" in end.notes)))
-    return carrier_of(Links.from_dict(json.loads(path.read_text())))
+    return carrier_of(Links.from_value(json.loads(path.read_text())))
 
 
 def carrier_of(links: Links) -> CarrierCosts:

@@ -20,7 +20,7 @@ from minga.cli.commands import COMMANDS, Command
 from minga.cli.main import application
 from minga.cli.options import EXPERIMENT_OPTIONS
 from minga.codecs import CODECS
-from minga.comm.transports import TRANSPORTS
+from minga.comm import TRANSPORTS
 from minga.runs.experiment import Cluster, Experiment
 from minga.runs.network import Link, Network
 from minga.strategies import STRATEGIES

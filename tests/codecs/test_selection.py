@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from minga.codecs import selection
-from minga.codecs.selection import largest, largest_by_sample
+from minga.codecs import top_k
+from minga.codecs.top_k import largest, largest_by_sample
 
 
 def vectors(length: int) -> dict[str, Tensor]:
@@ -43,21 +43,21 @@ def test_a_sample_finds_the_same_values_as_sorting(name: str, length: int) -> No
 
 def test_many_candidates_are_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    best = selection._best
+    best = top_k._best
 
     def watched(vector: Tensor, positions: Tensor, count: int) -> Tensor:
         kept.append(len(positions))
         return best(vector, positions, count)
 
-    monkeypatch.setattr(selection, "_best", watched)
+    monkeypatch.setattr(top_k, "_best", watched)
     # The sample sees zeros only, and every value is larger than all before it.
     vector = torch.arange(2_000_000, dtype=torch.float32)
-    positions = selection._above(vector, 0.0, 1000)
+    positions = top_k._above(vector, 0.0, 1000)
     assert torch.equal(positions[-1000:], torch.arange(2_000_000 - 1000, 2_000_000))
-    assert max(kept) <= 2 * (1000 + selection._PIECE)
+    assert max(kept) <= 2 * (1000 + top_k._PIECE)
 
 
 def test_an_unlucky_sample_costs_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = torch.randn(50_000, generator=torch.Generator().manual_seed(2))
-    monkeypatch.setattr(selection, "_above", lambda vector, threshold, count: torch.tensor([], dtype=torch.int64))
+    monkeypatch.setattr(top_k, "_above", lambda vector, threshold, count: torch.tensor([], dtype=torch.int64))
     assert torch.equal(largest_by_sample(vector, 500, torch.Generator()), largest(vector, 500))

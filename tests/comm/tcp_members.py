@@ -63,7 +63,7 @@ def beside_child(
                 ),
                 secret=os.urandom(32).hex(),
             )
-            ours.send(generation.to_dict())
+            ours.send(generation)
             comm = TcpTransport(generation, 0, listener, timeout_seconds)
             try:
                 comm.wait_until_connected()
@@ -81,7 +81,7 @@ def beside_child(
 def _child(pipe: Connection, body: Callable[[TcpTransport], None]) -> None:
     listener = DataListener()
     pipe.send(listener.port)
-    comm = TcpTransport(Generation.from_dict(pipe.recv()), 1, listener)
+    comm = TcpTransport(pipe.recv(), 1, listener)
     comm.wait_until_connected()
     body(comm)
     time.sleep(60)

@@ -100,7 +100,9 @@ def test_a_change_without_a_host_is_for_all_of_them() -> None:
 @pytest.mark.parametrize(("cores", "seconds"), [(1.0, 1.25), (2.0, 1.0)])
 def test_a_host_with_another_core_trains_on_beside_its_messages(cores: float, seconds: float) -> None:
     carrier = Carrier(receive_seconds=0.15, receive_seconds_per_byte=0.025)
-    world = SimulatedWorld(wires_of(None, 2, carrier), range(2), cores=cores)
+    world = SimulatedWorld(wires_of(None, 2, carrier), range(2))
+    for host in world.hosts:
+        host.cores = cores
 
     def body(rank: int) -> float:
         comm = SimulatedTransport(world, rank)

@@ -204,7 +204,7 @@ def test_closing_does_not_wait_for_an_abort_that_another_thread_is_in_the_middle
     with beside_child(ask_and_stop) as (comm, _):
         pending = comm.isend(torch.zeros(20 * LONG), 1)  # more than the kernel takes: it can't come to its end
         time.sleep(0.5)
-        comm._core.reason = "node-1 is gone"  # no endpoint has heard of it yet
+        comm._endpoints[0].abort("node-1 is gone")  # the other one has not heard of it yet
         began = time.monotonic()
         comm.close()
         assert time.monotonic() - began < 1
@@ -235,7 +235,7 @@ def test_who_was_waited_for_in_vain_is_named(wait: str) -> None:
 @pytest.mark.parametrize("wait", NAMED)
 def test_who_has_gone_without_a_word_is_named(wait: str) -> None:
     with members() as (comm, other):
-        for endpoint in other._core.endpoints:  # its process ends
+        for endpoint in other._endpoints:  # its process ends
             for link in endpoint.connections.values():
                 if link.socket is not None:
                     link.socket.close()

@@ -181,7 +181,7 @@ def test_a_listener_s_own_proof_does_not_open_it() -> None:
 
 def test_a_second_connection_of_the_same_rank_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     with members() as (zero, one):
-        listener, generation = zero._core._listener, zero._core._generation
+        listener, generation = zero._listener, zero._generation
         with pytest.raises(Refused, match="expects no such connection"):
             call_in(listener, generation)
         with pytest.raises(Refused, match="expects no such connection"):

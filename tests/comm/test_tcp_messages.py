@@ -13,18 +13,7 @@ import torch
 from tcp_members import call_in, members
 
 from minga.comm.tcp import DataListener, TcpTransport
-from minga.comm.tcp.frames import (
-    ANNOUNCE,
-    CREDIT,
-    EXPECTED_BYTES,
-    GOODBYE,
-    HEADER,
-    MESSAGE,
-    PERMIT,
-    SHORT_BYTES,
-    UNASKED,
-    WINDOW_BYTES,
-)
+from minga.comm.tcp.frames import EXPECTED_BYTES, HEADER, SHORT_BYTES, WINDOW_BYTES, Kind
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, UnsupportedError, WrongLength
 from minga.net.sockets import Socket
@@ -90,7 +79,8 @@ def test_any_order_of_tags_and_sizes_arrives_in_the_order_of_each_tag(seed: int)
 def unasked_bytes(comm: Transport) -> int:
     """What a rank keeps that nobody has asked for."""
     assert isinstance(comm, TcpTransport)
-    return comm._core.endpoints[0].mailbox.kept_bytes
+    boxes = comm._endpoints[0].mailbox._boxes.values()
+    return sum(len(each.view or b"") for box in boxes for each in box.arrived)
 
 
 def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn() -> None:
@@ -104,7 +94,7 @@ def test_many_more_short_messages_than_fit_into_the_window_wait_for_their_turn()
                 each.wait()
             comm.receive(torch.empty(1), 1)
             assert isinstance(comm, TcpTransport)
-            assert comm._core.endpoints[0].connections[1]._uncredited < WINDOW_BYTES, "what was taken is given back"
+            assert comm._endpoints[0].connections[1]._uncredited < WINDOW_BYTES, "what was taken is given back"
             return
         value = torch.empty(numbers)
         comm.receive(torch.empty(1), 0, 4)
@@ -133,7 +123,7 @@ def test_a_long_message_goes_on_while_neither_side_waits() -> None:
 def test_a_permit_is_there_before_the_message() -> None:
     """A receive that is posted first costs the sender no round trip: it never announces the message."""
     with members() as (zero, one):
-        connection = one._core.endpoints[0].connections[0]
+        connection = one._endpoints[0].connections[0]
         arrival = zero.ireceive(torch.empty(LONG), 1)
         zero.isend(torch.empty(1), 1, 9)
         one.receive(torch.empty(1), 0, 9)  # what was sent before it, the permit, is here too
@@ -203,14 +193,14 @@ def test_a_gathering_of_different_lengths_names_both() -> None:
 
 HUGE = 1 << 60
 NONSENSE = {
-    "more unasked than allowed": (HEADER.pack(UNASKED, 0, 0, HUGE), "unasked"),
+    "more unasked than allowed": (HEADER.pack(Kind.UNASKED, 0, 0, HUGE), "unasked"),
     "more and more unasked": (
-        257 * (HEADER.pack(UNASKED, 0, 9, 1 << 16) + bytes(1 << 16)),
+        257 * (HEADER.pack(Kind.UNASKED, 0, 9, 1 << 16) + bytes(1 << 16)),
         "that nobody has taken",
     ),
-    "a message without a permit": (HEADER.pack(MESSAGE, 0, 0, HUGE), "without a permit"),
+    "a message without a permit": (HEADER.pack(Kind.MESSAGE, 0, 0, HUGE), "without a permit"),
     "an announcement of another length": (
-        HEADER.pack(ANNOUNCE, 0, 0, HUGE),
+        HEADER.pack(Kind.ANNOUNCE, 0, 0, HUGE),
         f"sent {HUGE} bytes where 40 were expected",
     ),
     "an unknown kind": (HEADER.pack(99, 0, 0, 8), "kind 99"),
@@ -242,7 +232,7 @@ def test_announcements_that_nobody_asks_for_have_an_end() -> None:
         def announce() -> None:
             with contextlib.suppress(OSError):
                 for _ in range(70):
-                    say(HEADER.pack(ANNOUNCE, 0, 5, HUGE) * 1000)
+                    say(HEADER.pack(Kind.ANNOUNCE, 0, 5, HUGE) * 1000)
 
         thread = threading.Thread(target=announce)
         thread.start()
@@ -254,15 +244,15 @@ def test_announcements_that_nobody_asks_for_have_an_end() -> None:
 def test_permits_and_credits_that_were_not_owed_do_no_harm() -> None:
     with beside_anybody() as (comm, say):
         say(
-            HEADER.pack(PERMIT, 0, 3, 0) * 5
-            + HEADER.pack(CREDIT, 0, 0, 1 << 40)
-            + HEADER.pack(UNASKED, 0, 0, 4)
+            HEADER.pack(Kind.PERMIT, 0, 3, 0) * 5
+            + HEADER.pack(Kind.CREDIT, 0, 0, 1 << 40)
+            + HEADER.pack(Kind.UNASKED, 0, 0, 4)
             + b"abcd"
         )
         value = torch.empty(4, dtype=torch.uint8)
         assert comm.receive(value, 1) == 1
         assert bytes(value.tolist()) == b"abcd"
-        say(HEADER.pack(GOODBYE, 0, 0, 0))
+        say(HEADER.pack(Kind.GOODBYE, 0, 0, 0))
 
 
 def test_nobody_is_woken_for_each_packet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +270,7 @@ def test_nobody_is_woken_for_each_packet(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(Socket, "receive_into", counted)
 
         def trickle() -> None:
-            say(HEADER.pack(MESSAGE, 0, 0, length))
+            say(HEADER.pack(Kind.MESSAGE, 0, 0, length))
             for _ in range(length // 2000):
                 say(bytes(2000))
                 time.sleep(0.0002)
@@ -297,7 +287,7 @@ def test_a_long_message_over_a_slow_link_is_not_given_up_while_it_comes_forward(
     with beside_anybody(timeout_seconds=0.4) as (comm, say):
 
         def trickle(pieces: int) -> None:
-            say(HEADER.pack(MESSAGE, 0, 0, 6 * piece))
+            say(HEADER.pack(Kind.MESSAGE, 0, 0, 6 * piece))
             for _ in range(pieces):
                 say(bytes(piece))
                 time.sleep(0.2)
@@ -324,7 +314,7 @@ def test_what_is_expected_travels_while_the_other_side_computes(numbers: int) ->
         thread.start()
         began = time.monotonic()
         while time.monotonic() < began + (0.1 if not goes_at_once else 5) and unasked_bytes(zero) < sent.nbytes:
-            zero._core.endpoints[0].attend()
+            zero._endpoints[0].attend()
             time.sleep(0.005)
         assert unasked_bytes(zero) == goes_at_once
         zero.all_gather(gathered)

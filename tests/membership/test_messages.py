@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,20 +13,20 @@ from minga.errors import ProtocolError
 from minga.membership.messages import Announcement, Hello, from_dict, to_dict
 from minga.membership.protocol import encode
 from minga.net.generation import Generation, MemberInfo, new_secret
-from minga.net.strict import decode
+from minga.net.strict import decode, parse
 
 GENERATION = Generation(number=3, members=(info("a"), info("b", role="server")), secret=new_secret())
 
 
 def test_generations_survive_the_wire() -> None:
-    assert Generation.from_dict(json.loads(json.dumps(GENERATION.to_dict()))) == GENERATION
+    assert parse(Generation, json.loads(json.dumps(asdict(GENERATION))), "generation") == GENERATION
     assert GENERATION.rank_of("b") == 1
     with pytest.raises(KeyError, match="'c' is not in generation 3"):
         GENERATION.rank_of("c")
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    return {**GENERATION.to_dict(), **fields}
+    return {**asdict(GENERATION), **fields}
 
 
 @pytest.mark.parametrize(
@@ -43,15 +44,15 @@ def changed(**fields: Any) -> dict[str, Any]:
         changed(number=2**60),
         changed(members=[]),
         changed(members={"a": 1}),
-        changed(members=[info("a").to_dict(), info("a").to_dict()]),
-        changed(members=[info("s", role="server").to_dict(), info("w").to_dict()]),
+        changed(members=[asdict(info("a")), asdict(info("a"))]),
+        changed(members=[asdict(info("s", role="server")), asdict(info("w"))]),
         changed(secret="abc"),
         changed(secret="X" * 64),
     ],
 )
 def test_what_is_no_generation(table: Any) -> None:
     with pytest.raises(ProtocolError):
-        Generation.from_dict(table)
+        parse(Generation, table, "generation")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_what_is_no_generation(table: Any) -> None:
 )
 def test_what_is_no_member(fields: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
-        MemberInfo.from_dict({**info("a").to_dict(), **fields})
+        parse(MemberInfo, {**asdict(info("a")), **fields}, "member")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ BATCHES = {"CNN": 64, "transformer": 16}
 def predicted_again(rows: list[dict[str, Any]], folder: Path) -> list[float]:
     """In milliseconds, as the rows have them."""
     inputs = json.loads((RESULTS / "predictions_inputs.json").read_text())
-    machines = cluster_of(Links.from_dict(inputs["links"]))
+    machines = cluster_of(Links.from_value(inputs["links"]))
     carrier = dataclasses.replace(machines.carrier, wake_seconds=machines.delays[0][1])
     profiles = {}
     for name, table in inputs["profiles"].items():

@@ -8,7 +8,7 @@ import torch
 
 import minga
 from minga.codecs import Codec, Half, Stream
-from minga.codecs.runtime import CodecRuntime, carried_out_by
+from minga.codecs.base import CodecRuntime, carried_out_by
 
 SOURCE = Path(minga.__file__).parent
 OWN = ("simulate", "comm/simulated")

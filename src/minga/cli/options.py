@@ -125,7 +125,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _transports() -> str:
-    from minga.comm.transports import TRANSPORTS
+    from minga.comm import TRANSPORTS
 
     return "; ".join(f"{name}: {about}" for name, about in TRANSPORTS.items()) + "."
 

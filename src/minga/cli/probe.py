@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,10 +58,10 @@ def probe(
         )
         summary = execute(experiment, quiet=True, listening=listening)
         ended = events_of(Path(summary.run), Finished)
-    links = Links.from_dict(next(event.notes["links"] for event in ended if "links" in event.notes))
+    links = Links.from_value(next(event.notes["links"] for event in ended if "links" in event.notes))
     if out is not None:
         out.write_text(to_toml(links), encoding="utf-8")
-    present(links.to_dict(), lambda: _print(links, out), as_json=as_json)
+    present(asdict(links), lambda: _print(links, out), as_json=as_json)
 
 
 def _print(links: Any, out: Path | None) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from minga.base.spec import Preset, register
 from minga.codecs.base import BiasedCodec, Codec
 from minga.codecs.half import BFloat16, Half
-from minga.codecs.int4 import Int4
-from minga.codecs.int8 import Int8
+from minga.codecs.integers import Int4, Int8
 from minga.codecs.plain import Plain
 from minga.codecs.power_sgd import PowerSGD
 from minga.codecs.random_k import RandomK

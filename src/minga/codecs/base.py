@@ -1,18 +1,22 @@
-"""What a codec is: the form that a vector has on the wire."""
+"""What a codec is: the form that a vector has on the wire. And who carries codecs out.
+
+with carried_out_by(PricedCodecs(...)):          # a simulation, where encoding takes virtual time
+    ...
+"""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from minga.base.lazy import Tensor, torch
 from minga.base.spec import Named
-from minga.codecs.runtime import runtime
 from minga.codecs.stream import Stream
 
-__all__ = ["BiasedCodec", "Codec"]
+__all__ = ["BiasedCodec", "Codec", "CodecRuntime", "carried_out_by"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,24 +96,24 @@ class Codec(Named, ABC):
 
     def encode(self, vector: Tensor, stream: Stream) -> Tensor:
         """What goes over the wire; may be `vector` itself when nothing is squeezed. `vector` is left as it is."""
-        return runtime().encode(self, vector, stream)
+        return _runtime.encode(self, vector, stream)
 
     def encode_once(self, vector: Tensor, stream: Stream) -> Tensor:
         """As `encode`, for callers that themselves keep what was left out, as differences do."""
-        return runtime().encode(self, vector, stream, once=True)
+        return _runtime.encode(self, vector, stream, once=True)
 
     def decode(self, encoded: Tensor, into: Tensor, stream: Stream) -> None:
         """Undo `encode`, writing to `into`."""
-        runtime().decode(self, encoded, into, stream)
+        _runtime.decode(self, encoded, into, stream)
 
     def mean_by_sums(self, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]) -> None:
         """For linear codecs: `vector` becomes its mean over ranks, by adding up encoded vectors over them."""
         assert self.linear, f"{type(self).__name__} can't be added up"
-        runtime().mean_by_sums(self, vector, ranks, stream, add_up)
+        _runtime.mean_by_sums(self, vector, ranks, stream, add_up)
 
     def residual_after(self, vector: Tensor, stream: Stream) -> float | None:
         """Encode a vector for trial: the norm of the residual then; None where that can't be known."""
-        return runtime().residual_after(self, vector, stream)
+        return _runtime.residual_after(self, vector, stream)
 
     def encoded_bytes(self, vector: Tensor, stream: Stream) -> int:
         """Bytes on the wire for a vector like this one, from one rank to another."""
@@ -176,3 +180,36 @@ class BiasedCodec(Codec):
         sent = torch.empty_like(whole)
         self.decompress(encoded, sent, stream)
         whole.sub_(sent)
+
+
+class CodecRuntime:
+    """Carries codecs out: each does it itself. What strategies and collectives call comes here."""
+
+    def encode(self, codec: Codec, vector: Tensor, stream: Stream, *, once: bool = False) -> Tensor:
+        return codec.compress_once(vector, stream) if once else codec.compress_next(vector, stream)
+
+    def decode(self, codec: Codec, encoded: Tensor, into: Tensor, stream: Stream) -> None:
+        codec.decompress(encoded, into, stream)
+
+    def mean_by_sums(
+        self, codec: Codec, vector: Tensor, ranks: int, stream: Stream, add_up: Callable[[Tensor], None]
+    ) -> None:
+        codec.compress_and_add_up(vector, ranks, stream, add_up)
+
+    def residual_after(self, codec: Codec, vector: Tensor, stream: Stream) -> float | None:
+        codec.encode(vector, stream)
+        return 0.0 if stream.residual is None else float(stream.residual.norm())
+
+
+_runtime = CodecRuntime()
+
+
+@contextlib.contextmanager
+def carried_out_by(other: CodecRuntime) -> Iterator[None]:
+    """Meanwhile, in this process, codecs are carried out by another runtime."""
+    global _runtime
+    before, _runtime = _runtime, other
+    try:
+        yield
+    finally:
+        _runtime = before

@@ -1,4 +1,4 @@
-"""Codecs whose values are small integers: a few steps between zero and the largest value of a block."""
+"""Small integers on the wire, a few steps up to the largest value of a block: a quarter or an eighth of float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import ClassVar, Literal
 from minga.base.lazy import Tensor, torch
 from minga.codecs.blocks import BlockCodec
 
-__all__ = ["IntegerCodec"]
+__all__ = ["Int4", "Int8", "IntegerCodec"]
+
+# Of four bits, which hold no negative numbers: zero is stored as this.
+_ZERO = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,58 @@ class IntegerCodec(BlockCodec):
     def unpack(self, packed: Tensor, scales: Tensor, width: int) -> Tensor:
         integers = self.restore(packed, len(scales) * width)
         return integers.to(scales.dtype).view(-1, width).mul_(scales[:, None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8(IntegerCodec):
+    """8-bit integers with a scale for each block, rounded at random so that the mean is right (arXiv:1610.02132)."""
+
+    biased: ClassVar[bool] = False
+    epochs_factor: ClassVar[float] = 1.0
+    bits: ClassVar[int] = 8
+    steps: ClassVar[int] = 127
+
+    feedback: bool = False
+    """Add what rounding changed to the next vector; useful with rounding=nearest."""
+
+    def store(self, integers: Tensor, packed: Tensor) -> None:
+        packed.view(torch.int8).copy_(integers)
+
+    def restore(self, packed: Tensor, length: int) -> Tensor:
+        return packed.view(torch.int8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int4(IntegerCodec):
+    """4-bit integers with a scale for each block and error feedback; enough for deltas (arXiv:2501.18512).
+
+    Blocks are small, since there are only seven steps up to the largest value: of a thousand values one is so large
+    that most of the others would become zero.
+    """
+
+    faithful: ClassVar[bool] = False
+    bits: ClassVar[int] = 4
+    steps: ClassVar[int] = 7
+
+    block: int = 256
+    """Values that share a scale, a multiple of 8."""
+
+    rounding: Literal["stochastic", "nearest"] = "nearest"
+    """nearest: the smallest error, which error feedback makes good. stochastic: right in the mean also without it."""
+
+    def store(self, integers: Tensor, packed: Tensor) -> None:
+        # The first half in the low bits, the second in the high ones: whole runs, which a core does many at a time.
+        length, half = len(integers), len(packed)
+        shifted = integers.add_(_ZERO).to(torch.uint8)
+        packed.copy_(shifted[:half])
+        packed[: length - half].bitwise_or_(shifted[half:].bitwise_left_shift_(4))
+
+    def restore(self, packed: Tensor, length: int) -> Tensor:
+        half = len(packed)
+        integers = torch.empty(2 * half, dtype=torch.uint8, device=packed.device)
+        torch.bitwise_and(packed, 15, out=integers[:half])
+        torch.bitwise_right_shift(packed, 4, out=integers[half:])
+        return integers[:length].view(torch.int8).sub_(_ZERO)
 
 
 def _noise(length: int, generator: torch.Generator, like: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,8 +11,8 @@ from typing import ClassVar, Literal
 from minga.base.config import FieldError
 from minga.base.lazy import Tensor, torch
 from minga.codecs.base import BiasedCodec
-from minga.codecs.int8 import Int8
-from minga.codecs.stream import Stream, matrix_shape
+from minga.codecs.integers import Int8
+from minga.codecs.stream import Stream
 
 __all__ = ["PowerSGD"]
 
@@ -186,8 +187,7 @@ class _Plan:
 def _plan(shapes: tuple[tuple[int, ...], ...], rank: int) -> _Plan:
     sizes, compressed, others = [], [], []
     for index, shape in enumerate(shapes):
-        matrix = matrix_shape(shape)
-        rows, columns = matrix or (shape[0] if shape else 1, 1)
+        rows, columns = (shape[0], math.prod(shape[1:])) if shape else (1, 1)  # outputs by the rest
         sizes.append(rows * columns)
         if rank * (rows + columns) < rows * columns:
             compressed.append((index, rows, columns))

@@ -9,7 +9,7 @@ from typing import Any
 
 from minga.base.lazy import Tensor, torch
 
-__all__ = ["Stream", "matrix_shape"]
+__all__ = ["Stream"]
 
 
 @dataclass
@@ -62,21 +62,11 @@ class Stream:
 
     def shared_generator(self) -> torch.Generator:
         """Random numbers for the vector under way, the same on all ranks."""
-        return torch.Generator().manual_seed((self.seed * 1_000_003 + self.count) & ((1 << 62) - 1))
+        return self._generator(self.seed)
 
     def own_generator(self) -> torch.Generator:
         """Random numbers for the vector under way, different on each rank."""
-        return torch.Generator().manual_seed(
-            ((self.seed * 7919 + self.rank + 1) * 1_000_003 + self.count) & ((1 << 62) - 1)
-        )
+        return self._generator(self.seed * 7919 + self.rank + 1)
 
-
-def matrix_shape(shape: Sequence[int]) -> tuple[int, int] | None:
-    """A layer as a matrix, its outputs by the rest; None where it has fewer than two dimensions."""
-    if len(shape) < 2:
-        return None
-    rows = int(shape[0])
-    columns = 1
-    for extent in shape[1:]:
-        columns *= int(extent)
-    return rows, columns
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator().manual_seed((seed * 1_000_003 + self.count) & ((1 << 62) - 1))

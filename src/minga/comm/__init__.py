@@ -13,6 +13,7 @@ from minga.comm.transport import Done, Group, Pending, Transport
 
 __all__ = [
     "COLLECTIVES",
+    "TRANSPORTS",
     "Done",
     "Group",
     "Pending",
@@ -24,3 +25,9 @@ __all__ = [
     "broadcast",
     "same_everywhere",
 ]
+
+TRANSPORTS: dict[str, str] = {
+    "tcp": "connections of Minga's own; when a rank is killed, hangs or comes back, the others go on",
+    "gloo": "one group of ranks for the whole run, which a lost rank ends; default on GPUs and for native",
+}
+"""Those that a run may use, and what each of them is, in one line: `--transport tcp`, `cluster.transport`."""

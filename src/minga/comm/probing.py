@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from minga.base.lazy import torch
+from minga.base.config import Config
+from minga.base.lazy import Tensor, torch
 from minga.comm.collectives import all_reduce_sum, barrier
 from minga.comm.transport import Transport
 
@@ -38,8 +38,10 @@ _SLOW_LINK = 2e-8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Links:
+class Links(Config):
     """What was measured. From rank to rank: the first index sends; 0 where nothing was measured."""
+
+    kind = "measured links"
 
     bandwidth: tuple[tuple[float, ...], ...]
     """Bytes a second."""
@@ -49,18 +51,6 @@ class Links:
     """What a byte that is sent and one that is received take from a rank that computes meanwhile."""
     message_seconds: float = 0.0
     """What a message costs however short it is: so far apart are short ones that follow each other."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, table: dict[str, Any]) -> Links:
-        return cls(
-            bandwidth=tuple(tuple(map(float, row)) for row in table["bandwidth"]),
-            delay=tuple(tuple(map(float, row)) for row in table["delay"]),
-            stolen_seconds_per_byte=float(table["stolen_seconds_per_byte"]),
-            message_seconds=float(table["message_seconds"]),
-        )
 
     def of_host(self, rank: int) -> tuple[float, float]:
         """Bytes a second away from a rank and towards it: the most that any pair has reached."""
@@ -114,18 +104,21 @@ def probe(comm: Transport, *, thorough: bool = True) -> Links:
     )
 
 
+def _there_and_back(comm: Transport, other: int, message: Tensor, *, sends: bool) -> float:
+    """Seconds of a message one way and a word the other way, on the clock of either rank."""
+    word, began = torch.zeros(1, dtype=torch.float64), comm.now()
+    if sends:
+        comm.send(message, other)
+        comm.receive(word, other)  # it has arrived
+    else:
+        comm.receive(message, other)
+        comm.send(word, other)
+    return comm.now() - began
+
+
 def _round_trip(comm: Transport, other: int, *, leads: bool) -> float:
     word = torch.zeros(1, dtype=torch.float64)
-    seconds = []
-    for _ in range(_WORDS):
-        if leads:
-            began = comm.now()
-            comm.send(word, other)
-            comm.receive(word, other)
-            seconds.append(comm.now() - began)
-        else:
-            comm.receive(word, other)
-            comm.send(word, other)
+    seconds = [_there_and_back(comm, other, word, sends=leads) for _ in range(_WORDS)]
     return statistics.median(seconds) if leads else 0.0
 
 
@@ -134,16 +127,8 @@ def _rate(comm: Transport, other: int, *, sends: bool, way: float, long_enough: 
     nbytes = _FIRST_BYTES
     leads = comm.rank < other
     while True:
-        message = torch.zeros(nbytes, dtype=torch.uint8)
-        word = torch.zeros(1, dtype=torch.float64)
-        began = comm.now()
-        if sends:
-            comm.send(message, other)
-            comm.receive(word, other)  # it has arrived
-        else:
-            comm.receive(message, other)
-            comm.send(word, other)
-        seconds = max(comm.now() - began - (2 * way if sends else way), 1e-9)
+        took = _there_and_back(comm, other, torch.zeros(nbytes, dtype=torch.uint8), sends=sends)
+        seconds = max(took - (2 * way if sends else way), 1e-9)
         enough = seconds >= long_enough or nbytes >= _MOST_BYTES
         growth = torch.tensor([0 if enough else 4 if seconds < long_enough / 4 else 2])
         # The one that leads decides for both whether to go on, and how.

@@ -9,7 +9,6 @@ torch's `TCPStore` would listen on all interfaces; it is given a socket that lis
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from minga.comm.torch_dist import TorchTransport
-from minga.errors import PortBusy
+from minga.net.sockets import listen
 
 __all__ = ["hold_meeting", "join_group", "join_meeting"]
 
@@ -25,17 +24,7 @@ __all__ = ["hold_meeting", "join_group", "join_meeting"]
 @contextlib.contextmanager
 def hold_meeting(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """Listen at `address`; the port, which is a free one unless one is asked for."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen(256)
-    except OSError as error:
-        listener.close()
-        raise PortBusy(
-            f"can't listen on {address}, port {port}: {error.strerror}. "
-            "Leave the port out (cluster.port = 0 takes a free one), or choose another"
-        ) from None
+    listener = listen(address, port)
     chosen = int(listener.getsockname()[1])
     store: Any = dist.TCPStore(  # type: ignore[attr-defined]
         address,

@@ -9,15 +9,15 @@ would hang over gloo hangs here too, until the deadline), and a rank that fails 
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
-from minga.comm.background import BackgroundThread
+from minga.comm.background import RealTimeTransport
+from minga.comm.collectives.direct import direct
 from minga.comm.transport import Done, Pending, Transport
 from minga.errors import PeerLost, PeerTimeout
 
@@ -39,8 +39,8 @@ class ThreadWorld:
         self.hosts = list(hosts) if hosts is not None else ["localhost"] * size
         self.lock = threading.Condition()
         self.lost: dict[int, str] = {}
-        self._sends: dict[tuple[int, int], list[_Message]] = defaultdict(list)
-        self._receives: dict[tuple[int, int], list[_Message]] = defaultdict(list)
+        self._waiting: dict[tuple[int, int], list[_Message]] = defaultdict(list)
+        """By receiver and tag: sends and receives whose other side is not there yet."""
 
     def transport(self, rank: int) -> ThreadTransport:
         return ThreadTransport(self, rank)
@@ -53,47 +53,42 @@ class ThreadWorld:
 
     def withdraw(self, message: _Message) -> None:
         with self.lock:
-            for waiting in self._receives.values():
-                if message in waiting:
-                    waiting.remove(message)
+            if message in self._waiting[message.place]:
+                self._waiting[message.place].remove(message)
 
-    def post_send(self, message: _Message, to: int, tag: int) -> None:
+    def post(self, message: _Message) -> _Message:
+        """Deliver it if its other side is there, otherwise it waits."""
         with self.lock:
-            for waiting in self._receives[to, tag]:
-                if waiting.peer in (None, message.owner):
-                    self._receives[to, tag].remove(waiting)
-                    _deliver(message, waiting)
+            waiting = self._waiting[message.place]
+            for other in waiting:
+                sent, received = (message, other) if message.sends else (other, message)
+                if sent.sends and not received.sends and received.peer in (None, sent.owner):
+                    waiting.remove(other)
+                    _deliver(sent, received)
                     self.lock.notify_all()
-                    return
-            self._sends[to, tag].append(message)
-
-    def post_receive(self, message: _Message, tag: int) -> None:
-        with self.lock:
-            for sent in self._sends[message.owner, tag]:
-                if message.peer in (None, sent.owner):
-                    self._sends[message.owner, tag].remove(sent)
-                    _deliver(sent, message)
-                    self.lock.notify_all()
-                    return
-            self._receives[message.owner, tag].append(message)
+                    return message
+            waiting.append(message)
+            return message
 
 
+@dataclass(eq=False)
 class _Message(Pending):
     """One side of a message: a send or a receive that waits for its other side."""
 
-    def __init__(self, world: ThreadWorld, owner: int, peer: int | None, tensor: Tensor, verb: str) -> None:
-        self._world = world
-        self.owner = owner
-        self.peer = peer
-        self.tensor = tensor
-        self.source: int | None = None
-        self.error: str | None = None
-        self._verb = verb
+    world: ThreadWorld
+    owner: int
+    peer: int | None
+    tensor: Tensor
+    place: tuple[int, int]
+    sends: bool
+    source: int | None = None
+    error: str | None = None
 
     def wait(self, patience: float = 1.0) -> int:
-        world = self._world
+        world = self.world
         seconds = world.timeout_seconds * patience
         whom = "any rank" if self.peer is None else f"rank {self.peer}"
+        what = f"{'send to' if self.sends else 'receive from'} {whom}"
         with world.lock:
             world.lock.wait_for(lambda: self._ended() or self._peer_lost(), timeout=seconds)
             if self.error is not None:
@@ -103,22 +98,20 @@ class _Message(Pending):
             if self._peer_lost():
                 gone = [self.peer] if self.peer is not None else sorted(world.lost)
                 reasons = "; ".join(f"rank {rank}: {world.lost[rank]}" for rank in gone)
-                raise PeerLost(f"rank {self.owner} can't {self._verb} {whom}, which is gone ({reasons})")
+                raise PeerLost(f"rank {self.owner} can't {what}, which is gone ({reasons})")
         raise PeerTimeout(
-            f"rank {self.owner} waited {seconds:g} s to {self._verb} {whom}, in vain: "
+            f"rank {self.owner} waited {seconds:g} s to {what}, in vain: "
             f"{whom} is slow, stopped, or not at the same point of the program"
         )
 
     def cancel(self) -> None:
-        self._world.withdraw(self)
+        self.world.withdraw(self)
 
     def _ended(self) -> bool:
         return self.source is not None or self.error is not None
 
     def _peer_lost(self) -> bool:
-        if self.peer is None:
-            return bool(self._world.lost)
-        return self.peer in self._world.lost
+        return bool(self.world.lost) if self.peer is None else self.peer in self.world.lost
 
 
 def _deliver(sent: _Message, received: _Message) -> None:
@@ -133,55 +126,27 @@ def _deliver(sent: _Message, received: _Message) -> None:
     sent.source = received.source = sent.owner
 
 
-class ThreadTransport(Transport):
+class ThreadTransport(RealTimeTransport):
     """One rank of a `ThreadWorld`."""
 
-    def __init__(self, world: ThreadWorld, rank: int, offset: int = 0) -> None:
+    def __init__(self, world: ThreadWorld, rank: int) -> None:
+        super().__init__(rank, world.size, world.hosts, world.timeout_seconds)
         self.world = world
-        self.rank = rank
-        self.size = world.size
-        self.hosts = world.hosts
-        self._offset = offset
-        self._background = BackgroundThread(rank, world.timeout_seconds * 2)
+
+    def beside(self) -> ThreadTransport:
+        return self._above(_BACKGROUND)
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
-        message = _Message(self.world, self.rank, to, tensor.detach(), "send to")
-        self.world.post_send(message, to, tag + self._offset)
-        return message
+        place = (to, tag + self._offset)
+        return self.world.post(_Message(self.world, self.rank, to, tensor.detach(), place, sends=True))
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
-        message = _Message(self.world, self.rank, source, tensor.detach(), "receive from")
-        self.world.post_receive(message, tag + self._offset)
-        return message
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def start(self, function: Callable[[Transport], None]) -> Pending:
-        background = ThreadTransport(self.world, self.rank, self._offset + _BACKGROUND)
-        return self._background.submit(lambda: function(background))
+        place = (self.rank, tag + self._offset)
+        return self.world.post(_Message(self.world, self.rank, source, tensor.detach(), place, sends=False))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
-        """Gather at the first rank, add in rank order, send back: slow, simple, the same bits everywhere."""
-        members = list(range(self.size)) if ranks is None else list(ranks)
-        root, others = members[0], members[1:]
-        if self.rank == root:
-            incoming = torch.empty_like(tensor)
-            for other in others:
-                self.receive(incoming, other, _ALL_REDUCE)
-                tensor.add_(incoming)
-            for other in others:
-                self.send(tensor, other, _ALL_REDUCE)
-        else:
-            self.send(tensor, root, _ALL_REDUCE)
-            self.receive(tensor, root, _ALL_REDUCE)
+        direct(self._above(_ALL_REDUCE).group(self.members(ranks)), tensor)
         return Done(self.rank)
-
-    def close(self) -> None:
-        self._background.close()
 
 
 def run_threads(

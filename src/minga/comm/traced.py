@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -47,11 +48,12 @@ class TracedTransport(Transport):
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel():
             self._traffic.count(tensor.nbytes, always=self._background)
-        message = self.last_sent[to] = Message(tensor, to, tag, sent=True)
+        message = self.last_sent[to] = Message(tensor.numel(), tensor.dtype, to, tag, sent=True)
         return _Timed(self._inner.isend(tensor, to, tag), self, message)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
-        return _Timed(self._inner.ireceive(tensor, source, tag), self, Message(tensor, source, tag, sent=False))
+        message = Message(tensor.numel(), tensor.dtype, source, tag, sent=False)
+        return _Timed(self._inner.ireceive(tensor, source, tag), self, message)
 
     def now(self) -> float:
         return self._inner.now()
@@ -69,7 +71,7 @@ class TracedTransport(Transport):
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         # Gloo and NCCL reduce in a ring: every rank sends 2 (n-1) pieces of 1/n of the vector.
-        members = self.size if ranks is None else len(ranks)
+        members = len(self.members(ranks))
         sent = 2 * (members - 1) * tensor.nbytes // members
         self._traffic.count(sent, 2 * (members - 1), always=self._background)
         return _Timed(
@@ -101,22 +103,23 @@ class TracedTransport(Transport):
         self._inner.close()
 
 
+@dataclass(eq=False, slots=True)
 class Message:
-    """What goes from one rank to another, in words if it comes to that."""
+    """What goes from one rank to another, in words if it comes to that; not its tensor, which it would keep alive."""
 
-    __slots__ = ("_dtype", "_length", "_peer", "_tag", "sent")
-
-    def __init__(self, tensor: Tensor, peer: int | None, tag: int, *, sent: bool) -> None:
-        self._length, self._dtype = tensor.numel(), tensor.dtype  # not the tensor: it would be kept in memory
-        self._peer, self._tag, self.sent = peer, tag, sent
+    length: int
+    dtype: torch.dtype
+    peer: int | None
+    tag: int
+    sent: bool
 
     @property
     def content(self) -> str:
         """Such as "10 float32 (tag 3)"."""
-        return f"{_size(self._length, self._dtype)}{f' (tag {self._tag})' if self._tag else ''}"
+        return f"{_size(self.length, self.dtype)}{f' (tag {self.tag})' if self.tag else ''}"
 
     def __str__(self) -> str:
-        peer = "any rank" if self._peer is None else f"rank {self._peer}"
+        peer = "any rank" if self.peer is None else f"rank {self.peer}"
         return f"to {'send' if self.sent else 'receive'} {self.content} {'to' if self.sent else 'from'} {peer}"
 
 
@@ -124,26 +127,26 @@ def _size(length: int, dtype: torch.dtype) -> str:
     return f"{length:,} {str(dtype).removeprefix('torch.')}"
 
 
+@dataclass(eq=False, slots=True)
 class _Timed(Pending):
-    def __init__(self, inner: Pending, comm: TracedTransport, what: Message | str) -> None:
-        self._inner = inner
-        self._comm = comm
-        self._what = what
+    inner: Pending
+    comm: TracedTransport
+    what: Message | str
 
     def wait(self, patience: float = 1.0) -> int:
-        with self._comm.waiting():
+        with self.comm.waiting():
             try:
-                source = self._inner.wait(patience)
+                source = self.inner.wait(patience)
             except PeerLost as lost:
-                lost.waiting = lost.waiting or str(self._what)
+                lost.waiting = lost.waiting or str(self.what)
                 raise
-        if not isinstance(self._what, Message) or not self._what.sent:
-            self._comm.count_received()
+        if not isinstance(self.what, Message) or not self.what.sent:
+            self.comm.count_received()
         return source
 
     @property
     def done(self) -> bool:
-        return self._inner.done
+        return self.inner.done
 
     def cancel(self) -> None:
-        self._inner.cancel()
+        self.inner.cancel()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from minga.base.lazy import Tensor
@@ -42,14 +43,14 @@ class Pending(ABC):
         raise UnsupportedError(f"a {type(self).__name__} can't be cancelled")
 
 
+@dataclass(eq=False)
 class Done(Pending):
     """Nothing to wait for: an empty message, a group of one."""
 
-    def __init__(self, source: int) -> None:
-        self._source = source
+    source: int
 
     def wait(self, patience: float = 1.0) -> int:
-        return self._source
+        return self.source
 
     @property
     def done(self) -> bool:
@@ -115,7 +116,7 @@ class Transport(ABC):
 
         The buffers are of one size, and in the order of `ranks`.
         """
-        members = list(range(self.size)) if ranks is None else list(ranks)
+        members = self.members(ranks)
         place = members.index(self.rank)
         # Each begins with the rank after it, so that not all send to the same one at once.
         others = [(place + shift) % len(members) for shift in range(1, len(members))]
@@ -137,6 +138,10 @@ class Transport(ABC):
     def receive(self, tensor: Tensor, source: int | None, tag: int = 0, *, patience: float = 1.0) -> int:
         """Receive into `tensor`; returns the rank that sent it."""
         return self.ireceive(tensor, source, tag).wait(patience)
+
+    def members(self, ranks: Sequence[int] | None) -> Sequence[int]:
+        """Some ranks, or (None) all of them."""
+        return range(self.size) if ranks is None else ranks
 
     def group(self, ranks: Sequence[int]) -> Transport:
         """The same messages among some of the ranks, renumbered from 0 in the order given."""
@@ -174,45 +179,46 @@ class Group(Transport):
         return self._parent.start(lambda background: function(Group(background, self._ranks)))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
-        chosen = range(self.size) if ranks is None else ranks
-        return self._parent.all_reduce(tensor, [self._ranks[rank] for rank in chosen])
+        return self._parent.all_reduce(tensor, self._of_parent(ranks))
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
-        chosen = range(self.size) if ranks is None else ranks
-        self._parent.all_gather(buffers, [self._ranks[rank] for rank in chosen])
+        self._parent.all_gather(buffers, self._of_parent(ranks))
 
     def carry_out(self, name: str, vector: Tensor, ranks: Sequence[int] | None = None) -> Sent | None:
-        chosen = range(self.size) if ranks is None else ranks
-        return self._parent.carry_out(name, vector, [self._ranks[rank] for rank in chosen])
+        return self._parent.carry_out(name, vector, self._of_parent(ranks))
+
+    def _of_parent(self, ranks: Sequence[int] | None) -> list[int]:
+        """Its ranks in the parent's numbering."""
+        return [self._ranks[rank] for rank in self.members(ranks)]
 
 
+@dataclass
 class _MergesInGroup:
     """Notifies the parent's recorder in the parent's numbering."""
 
-    def __init__(self, inner: MergeRecorder, ranks: list[int]) -> None:
-        self._inner = inner
-        self._ranks = ranks
+    inner: MergeRecorder
+    ranks: list[int]
 
     def averaged(self, vector: Tensor, ranks: Sequence[int]) -> None:
-        self._inner.averaged(vector, [self._ranks[rank] for rank in ranks])
+        self.inner.averaged(vector, [self.ranks[rank] for rank in ranks])
 
 
+@dataclass(eq=False)
 class _InGroup(Pending):
     """A receive whose source has the group's numbering."""
 
-    def __init__(self, inner: Pending, ranks: list[int]) -> None:
-        self._inner = inner
-        self._ranks = ranks
+    inner: Pending
+    ranks: list[int]
 
     def wait(self, patience: float = 1.0) -> int:
-        return self._ranks.index(self._inner.wait(patience))
+        return self.ranks.index(self.inner.wait(patience))
 
     @property
     def done(self) -> bool:
-        return self._inner.done
+        return self.inner.done
 
     def cancel(self) -> None:
-        self._inner.cancel()
+        self.inner.cancel()
 
 
 def collective(function: Callable[[Transport, Tensor], None]) -> Callable[[Transport, Tensor], None]:

@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from minga.errors import PeerTimeout, ProtocolError, Refused, RunStopped
 from minga.membership.messages import (
@@ -45,6 +45,7 @@ from minga.membership.protocol import ControlConnection, CoordinatorAddress
 from minga.net.generation import Generation, MemberInfo, Position
 from minga.net.greeting import check_token
 from minga.net.loop_thread import LoopThread
+from minga.net.strict import parse
 
 __all__ = ["Change", "Member"]
 
@@ -76,7 +77,7 @@ class Member:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`facts`: what it has in common with all others."""
-        MemberInfo.from_dict(info.to_dict())  # the coordinator would refuse it too, but later
+        parse(MemberInfo, asdict(info), "member")  # the coordinator would refuse it too, but later
         check_token(where.token)
         self.info = info
         self._where = where

@@ -17,12 +17,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minga.base.lazy import lazy_module
 from minga.errors import ConfigError, UnsupportedError
 from minga.net.tls import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+else:
+    x509 = lazy_module("cryptography.x509")
+    hashes = lazy_module("cryptography.hazmat.primitives.hashes")
+    serialization = lazy_module("cryptography.hazmat.primitives.serialization")
+    ec = lazy_module("cryptography.hazmat.primitives.asymmetric.ec")
 
 __all__ = ["make_certificates"]
 
@@ -72,12 +79,8 @@ def _load_library() -> None:
         ) from None
 
 
-def _authority(directory: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
+def _authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """The one that is there, or a new one."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     certificate_file, key_file = directory / AUTHORITY_FILE, directory / _AUTHORITY_KEY_FILE
     if certificate_file.exists() != key_file.exists():
         raise ConfigError(
@@ -95,22 +98,15 @@ def _authority(directory: Path) -> tuple[x509.Certificate, EllipticCurvePrivateK
         return certificate, key
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Minga's authority of " + directory.name[:30])])
-    builder = _builder(name, name, key, key, _AUTHORITY_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-    certificate = _sign(builder, key)
+    certificate = _builder(name, name, key, key, _AUTHORITY_DAYS, signs=True).sign(key, hashes.SHA256())
     _write(key_file, _pem_of_key(key), 0o600)
     _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     return certificate, key
 
 
 def _node(
-    directory: Path, address: str, authority: tuple[x509.Certificate, EllipticCurvePrivateKey], days: int
+    directory: Path, address: str, authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey], days: int
 ) -> Path:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     certificate, authority_key = authority
     key = ec.generate_private_key(ec.SECP256R1())
     try:
@@ -118,13 +114,11 @@ def _node(
     except ValueError:
         alternative = x509.DNSName(address)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address[:64])])
-    builder = _builder(name, certificate.subject, key, authority_key, days)
+    builder = _builder(name, certificate.subject, key, authority_key, days, signs=False)
     builder = builder.add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
     both = [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
-    signed = _sign(builder, authority_key)
+    signed = builder.sign(authority_key, hashes.SHA256())
     target = directory / address
     target.mkdir(mode=0o700)
     _write(target / KEY_FILE, _pem_of_key(key), 0o600)
@@ -136,13 +130,25 @@ def _node(
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: EllipticCurvePrivateKey,
-    issuer_key: EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
     days: int,
+    *,
+    signs: bool,
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
+    """A certificate but for its signature; `signs`: whether it may sign others."""
     now = datetime.datetime.now(datetime.UTC)  # certificates speak of dates; nothing else here does
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
         x509.CertificateBuilder()
@@ -154,34 +160,12 @@ def _builder(
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(issuer_id, critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
-    from cryptography.hazmat.primitives import hashes
-
-    return builder.sign(key, hashes.SHA256())
-
-
-def _pem_of_key(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

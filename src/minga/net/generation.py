@@ -11,12 +11,12 @@ coordinator announces the next one.
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, StringConstraints, model_validator
 
-from minga.net.strict import Count, Many, StrictRecord, Text, parse
+from minga.net.strict import Count, Many, StrictRecord, Text
 
 __all__ = ["START", "Generation", "MemberInfo", "Position", "new_incarnation", "new_secret"]
 
@@ -62,14 +62,6 @@ class MemberInfo(StrictRecord):
     """Name of the host or site, for `Transport.hosts`."""
     role: Literal["worker", "server"] = "worker"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, table: object) -> Self:
-        """Strict: anything that is not exactly a member's description is a `ProtocolError`."""
-        return parse(cls, table, "member")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Generation(StrictRecord):
@@ -103,11 +95,3 @@ class Generation(StrictRecord):
     def workers(self) -> int:
         """How many of the ranks, the first ones, are workers."""
         return sum(member.role == "worker" for member in self.members)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, table: object) -> Self:
-        """Strict: unknown or missing keys, wrong types or orders are a `ProtocolError`."""
-        return parse(cls, table, "generation")

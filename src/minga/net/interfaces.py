@@ -131,13 +131,13 @@ def unusable(announced: str, seen: str) -> str:
     return ""
 
 
-async def unreachable(info: MemberInfo, seen_from: str, timeout_seconds: float = _CONNECT_SECONDS) -> str:
+async def unreachable(info: MemberInfo, seen_from: str) -> str:
     """Why others would not reach a member, with what to do: connect to it, once, and hang up. Empty if they would."""
     reason = unusable(info.address, seen_from)
     if reason:
         return f"{info.id} announces its port for data, {info.address}:{info.port}, but {reason}"
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(info.address, info.port)
     except (OSError, TimeoutError) as error:
         # asyncio's own text would name the address again.

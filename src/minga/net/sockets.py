@@ -215,8 +215,8 @@ def listen(address: str, port: int, patience_seconds: float = 0.0) -> socket.soc
                 time.sleep(0.05)
                 continue
             raise PortBusy(
-                f"can't listen on {address}, port {port}: {error.strerror}. Give an address of this machine; "
-                "port 0 takes a free one"
+                f"can't listen on {address}, port {port}: {error.strerror}. Give an address of this machine; leave the "
+                "port out (0 takes a free one), or choose another"
             ) from None
         listener.setblocking(False)
         return listener

@@ -27,7 +27,7 @@ from minga.base.config import Config, FieldError, limits
 from minga.base.spec import Named, describe
 from minga.base.toml_files import load_config
 from minga.base.units import Seconds
-from minga.comm.transports import TRANSPORTS
+from minga.comm import TRANSPORTS
 from minga.errors import ConfigError, unknown
 from minga.runs.network import Network
 from minga.strategies import Adaptive, AllReduce, Single, Strategy

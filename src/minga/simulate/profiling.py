@@ -86,15 +86,14 @@ def measure_profile(
     chosen = list(dict.fromkeys(codec for codec in codecs if not isinstance(codec, Plain)))
     progress("parts of a step", 0.0)
     parts = _Parts(experiment, threads)
-    fewest = 2 if parts.train_state.replica.channels_of_batch_norms else 1
+    replica = parts.train_state.replica
+    fewest = 2 if replica.channels_of_batch_norms else 1
     sizes = sorted({max(fewest, size) for size in batches or (loaded.batch // 4, loaded.batch // 2, loaded.batch)})
     jobs = len(sizes) + 1
     longest_step = parts.seconds_of_a_step(sizes[-1])
     layers = parts.layers()
     costs = {describe(codec): parts.cost_of(codec) for codec in chosen}
     computes: list[Compute] = []
-    spread: tuple[float, ...] = (1.0,)
-    update = 0.0
     for number, batch in enumerate(sizes):
         progress(f"steps of {batch} samples", (number + 1) / jobs)
         steps = round(seconds / max(1e-4, longest_step * batch / sizes[-1]))
@@ -106,7 +105,7 @@ def measure_profile(
             training=dataclasses.replace(usual, steps=steps, batch=batch),
             measuring=Measuring(interval_seconds=0.5),
         )
-        compute, update, spread = _steps_of(run_)
+        compute, update, spread = _steps_of(run_)  # those of the largest batch count
         computes.append(compute)
     progress("done", 1.0)
     return Profile(
@@ -117,12 +116,12 @@ def measure_profile(
         samples=length(loaded.train),
         batch=loaded.batch,
         epochs=loaded.epochs,
-        dtype=str(parts.train_state.replica.parameters.dtype).removeprefix("torch."),
+        dtype=str(replica.parameters.dtype).removeprefix("torch."),
         codecs=costs,
-        optimizer=OptimizerFacts.of(parts.train_state.replica),
-        batch_norms=parts.train_state.replica.channels_of_batch_norms,
+        optimizer=OptimizerFacts.of(replica),
+        batch_norms=replica.channels_of_batch_norms,
         spread=spread,
-        pass_seconds=parts.seconds_of_a_pass(),
+        pass_seconds=parts.timer.seconds_of_a_pass(replica.gradients),
         evaluate_seconds=parts.seconds_of_a_test(),
         device=f"{platform.node()}: {threads} thread{'s' * (threads > 1)} of {os.cpu_count()} cores, "
         f"{platform.machine()}, torch {torch.__version__}",
@@ -185,9 +184,13 @@ class _Parts:
         """Each parameter, and when in the backward pass its gradient is there."""
         replica = self.train_state.replica
         moments: dict[str, float] = {}
+
+        def note(name: str, _: nn.Parameter) -> None:
+            moments[name] = time.perf_counter()
+
         tensors = {name: tensor for name, tensor in replica.model.named_parameters() if tensor.requires_grad}
         hooks = [
-            tensor.register_post_accumulate_grad_hook(_noting(moments, name))  # type: ignore[no-untyped-call]
+            tensor.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
             for name, tensor in tensors.items()
         ]
         found: dict[str, list[float]] = {name: [] for name in tensors}
@@ -217,22 +220,12 @@ class _Parts:
         stream = Stream(tuple(replica.layout.shapes(0, replica.layout.length)))
         return self.timer.cost_of(codec, replica.gradients, stream)
 
-    def seconds_of_a_pass(self) -> float:
-        return self.timer.seconds_of_a_pass(self.train_state.replica.gradients)
-
     def seconds_of_a_test(self) -> float:
         alone = ThreadWorld(1).transport(0)
         try:
             return _timed(lambda: self.train_state.evaluate(alone))
         finally:
             alone.close()
-
-
-def _noting(moments: dict[str, float], name: str) -> Callable[[Any], None]:
-    def note(_: nn.Parameter) -> None:
-        moments[name] = time.perf_counter()
-
-    return note
 
 
 def _timed(function: Callable[[], Any]) -> float:

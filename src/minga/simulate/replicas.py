@@ -6,8 +6,8 @@ they are, thousands of replicas need no memory, and code that looks at a value f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -185,32 +185,22 @@ def _on_a_thread(add_up: AddUp, compute: Callable[[AddUp], None]) -> None:
     Torch's backward pass keeps its state in the thread that it runs on, so two of them can't be under way on one
     thread. Errors on either side come out here.
     """
-    asked: SimpleQueue[Tensor | BaseException | None] = SimpleQueue()
-    answered: SimpleQueue[BaseException | None] = SimpleQueue()
+    asked: SimpleQueue[tuple[Tensor, Future[None]] | None] = SimpleQueue()
 
     def ask(vector: Tensor) -> None:
-        asked.put(vector)
-        error = answered.get()
-        if error is not None:
-            raise error
+        answer: Future[None] = Future()
+        asked.put((vector, answer))
+        answer.result()
 
-    def body() -> None:
-        try:
-            compute(ask)
-        except BaseException as error:  # whatever it is, the caller should have it
-            asked.put(error)
-        else:
-            asked.put(None)
-
-    thread = threading.Thread(target=body, name="computing beside greenlets", daemon=True)
-    thread.start()
-    while isinstance(request := asked.get(), Tensor):
-        try:
-            add_up(request)
-        except BaseException as error:  # also a world that ends: the thread must end with it
-            answered.put(error)
-        else:
-            answered.put(None)
-    thread.join()
-    if request is not None:
-        raise request
+    with ThreadPoolExecutor(1, "computing beside greenlets") as pool:
+        computing = pool.submit(compute, ask)
+        computing.add_done_callback(lambda _: asked.put(None))
+        while (request := asked.get()) is not None:
+            vector, answer = request
+            try:
+                add_up(vector)
+            except BaseException as error:  # also a world that ends: the thread must end with it
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+    computing.result()

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from minga.base.spec import describe
-from minga.codecs.runtime import carried_out_by
+from minga.codecs.base import carried_out_by
 from minga.comm.simulated import Carrier, ScheduledChange, SimulatedTransport, SimulatedWorld, Wires
 from minga.errors import MingaError, UnsupportedError
 from minga.measure.energy import estimated_watts
@@ -112,7 +112,6 @@ class Simulation:
             cluster=dataclasses.replace(cluster, cpu=(), pin=False, network=None),
             measuring=dataclasses.replace(experiment.measuring, interval_seconds=0),
         )
-        self._watts = experiment.measuring
         self._profile = profile
         self._mode = mode
         self._varied = varied
@@ -213,7 +212,7 @@ class Simulation:
 
     def _report_energy(self, recorder: Recorder, rank: int, seconds: float, cpu_seconds: float) -> None:
         """By the work of the host; of ranks that share one, the first reports."""
-        measuring = self._watts
+        measuring = self._experiment.measuring
         if self._experiment.host_of(rank) != rank or not seconds:
             return
         watts = estimated_watts(cpu_seconds, seconds, idle_watts=measuring.idle_watts, core_watts=measuring.core_watts)

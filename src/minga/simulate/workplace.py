@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from minga.codecs import Codec, Stream
-from minga.codecs.runtime import CodecRuntime
+from minga.codecs.base import CodecRuntime
 from minga.comm.simulated.world import SimulatedWorld
 from minga.measure.spans import Spans
 from minga.model.layout import Bucket

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from minga.comm import Transport
 from minga.comm.probing import probe
@@ -18,8 +18,7 @@ class Probe(Strategy):
 
     def start(self, replica: Replica, comm: Transport) -> None:
         super().start(replica, comm)
-        links = probe(comm)
-        replica.notes["links"] = links.to_dict()
+        replica.notes["links"] = asdict(probe(comm))
 
     def step(self, replica: Replica, comm: Transport) -> None:
         replica.update()

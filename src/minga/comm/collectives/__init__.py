@@ -13,12 +13,10 @@ from typing import Literal
 
 from minga.base.lazy import Tensor, torch
 from minga.comm.collectives.averaging import Averaging, all_reduce_mean, average_in_place
-from minga.comm.collectives.direct import direct
+from minga.comm.collectives.direct import direct, native
 from minga.comm.collectives.halving_doubling import halving_doubling
 from minga.comm.collectives.mesh import mesh
-from minga.comm.collectives.native import native
 from minga.comm.collectives.ring import ring
-from minga.comm.collectives.sameness import same_everywhere
 from minga.comm.collectives.tree import broadcast, reduce, tree
 from minga.comm.collectives.two_level import two_level
 from minga.comm.transport import Transport
@@ -48,13 +46,7 @@ Collective = Callable[[Transport, Tensor], None]
 CollectiveName = Literal["native", "ring", "tree", "halving_doubling", "mesh", "two_level", "direct"]
 
 COLLECTIVES: dict[str, Collective] = {
-    "native": native,
-    "ring": ring,
-    "tree": tree,
-    "halving_doubling": halving_doubling,
-    "mesh": mesh,
-    "two_level": two_level,
-    "direct": direct,
+    each.__name__: each for each in (native, ring, tree, halving_doubling, mesh, two_level, direct)
 }
 
 
@@ -68,3 +60,14 @@ def all_reduce_sum(comm: Transport, *values: float) -> list[float]:
 def barrier(comm: Transport) -> None:
     """Nobody goes on before everybody is here."""
     all_reduce_sum(comm, 0.0)
+
+
+def same_everywhere(comm: Transport, digest: str) -> bool:
+    """Whether all ranks have the same digest, of 16 hexadecimal digits, without sending what it is of.
+
+    An empty one counts as zero.
+    """
+    own = int(digest or "0", 16) >> 1  # without the bit that would be a sign
+    first = torch.full((1,), own)
+    broadcast(comm, first)
+    return not all_reduce_sum(comm, int(first) != own)[0]

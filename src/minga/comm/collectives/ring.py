@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from minga.base.lazy import Tensor, torch
 from minga.comm.collectives.direct import direct
-from minga.comm.collectives.segments import segments
 from minga.comm.transport import Pending, Transport, collective
 
-__all__ = ["AHEAD", "ring"]
+__all__ = ["AHEAD", "SEGMENT_BYTES", "ring", "segments"]
 
 # Two ranks can swap such a vector in one hop, with the same bytes: below this, hops cost more than adding all of it.
 _SWAP_BYTES = 1 << 18
 # How many pieces may be on their way to a rank at a time.
 AHEAD = 4
+# Small enough for adding to overlap with sending; below it, a message's fixed cost
+# outweighs what a second piece could hide (benchmarks/ring_against_gloo.py).
+SEGMENT_BYTES = 4 << 20
+
+
+def segments(vector: Tensor) -> Sequence[Tensor]:
+    """Views that cover `vector` in order; the same cut on every rank, since only the size decides."""
+    return vector.tensor_split(max(1, -(-vector.nbytes // SEGMENT_BYTES)))
 
 
 @collective

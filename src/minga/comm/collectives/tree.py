@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minga.base.lazy import Tensor, torch
-from minga.comm.collectives.segments import segments
+from minga.comm.collectives.ring import segments
 from minga.comm.transport import Pending, Transport, collective
 
 __all__ = ["broadcast", "reduce", "tree"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from minga.comm.simulated.engine import Engine
 from minga.comm.simulated.wires import Wires
@@ -23,54 +24,54 @@ UNLIMITED = 1e15
 LONGEST_PAUSE = 60.0
 
 
+@dataclass(eq=False, slots=True)
 class _Pipe:
     """One direction of a cable."""
 
-    __slots__ = ("capacity", "open", "spare", "transfers")
+    capacity: float
+    transfers: dict[Transfer, None] = field(default_factory=dict)
+    """In the order in which they came."""
+    spare: float = 0.0
+    """While shares are being found: what is left, ..."""
+    open: int = 0
+    """... and for how many."""
 
-    def __init__(self, capacity: float) -> None:
-        self.capacity = min(capacity, UNLIMITED)
-        self.transfers: dict[Transfer, None] = {}  # in the order in which they came
-        self.spare = 0.0
-        """While shares are being found: what is left, ..."""
-        self.open = 0
-        """... and for how many."""
+    def __post_init__(self) -> None:
+        self.capacity = min(self.capacity, UNLIMITED)
 
 
+@dataclass(eq=False, slots=True)
 class Flow:
     """From one rank to another: transfers go one behind the other, and TCP's window opens."""
 
-    __slots__ = ("busy", "delay", "pipes", "queue", "round_trip", "source", "target", "used", "window")
-
-    def __init__(self, source: int, target: int, pipes: tuple[_Pipe, ...]) -> None:
-        self.source = source
-        self.target = target
-        self.pipes = pipes
-        self.delay = 0.0
-        self.round_trip = 0.0
-        self.window = 0.0
-        """Bytes that may be on their way without an answer; 0: it has not sent anything yet."""
-        self.queue: deque[Transfer] = deque()
-        self.busy = False
-        self.used = -math.inf
+    source: int
+    target: int
+    pipes: tuple[_Pipe, ...]
+    delay: float = 0.0
+    round_trip: float = 0.0
+    window: float = 0.0
+    """Bytes that may be on their way without an answer; 0: it has not sent anything yet."""
+    queue: deque[Transfer] = field(default_factory=deque)
+    busy: bool = False
+    used: float = -math.inf
 
 
+@dataclass(eq=False, slots=True)
 class Transfer:
     """A message on its way."""
 
-    __slots__ = ("arrived", "flow", "lag", "left", "missing", "rate", "since", "version")
-
-    def __init__(self, nbytes: int, flow: Flow, left: Callable[[], None], arrived: Callable[[], None]) -> None:
-        """`left`: called when the last byte is on its way, `arrived`: when it is there."""
-        self.missing = float(nbytes)
-        self.flow = flow
-        self.left = left
-        self.arrived = arrived
-        self.rate = 0.0
-        self.since = 0.0
-        self.lag = 0.0
-        """Time in which it waited for answers, as TCP's window was small."""
-        self.version = 0
+    missing: float
+    """Bytes that have not left."""
+    flow: Flow
+    left: Callable[[], None]
+    """Called when the last byte is on its way."""
+    arrived: Callable[[], None]
+    """Called when it is there."""
+    rate: float = 0.0
+    since: float = 0.0
+    lag: float = 0.0
+    """Time in which it waited for answers, as TCP's window was small."""
+    version: int = 0
 
 
 class Flows:
@@ -102,8 +103,7 @@ class Flows:
         return flow
 
     def _find_delays(self, flow: Flow) -> None:
-        source, target = flow.source, flow.target
-        there, back = self._delay(source, target), self._delay(target, source)
+        there, back = self._delay(flow.source, flow.target), self._delay(flow.target, flow.source)
         flow.delay, flow.round_trip = there, there + back
 
     def _delay(self, source: int, target: int) -> float:
@@ -116,8 +116,7 @@ class Flows:
 
     def change(self, host: int, *, up: float | None, down: float | None, delay: float | None) -> None:
         """From now on a host's cable is another one."""
-        changed = [(self._up[host], up), (self._down[host], down)]
-        for pipe, capacity in changed:
+        for pipe, capacity in ((self._up[host], up), (self._down[host], down)):
             if capacity is not None:
                 pipe.capacity = min(capacity, UNLIMITED)
                 self._mark((pipe,))

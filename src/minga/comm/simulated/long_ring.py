@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from minga.comm.collectives.ring import AHEAD
-from minga.comm.collectives.segments import SEGMENT_BYTES
+from minga.comm.collectives.ring import AHEAD, SEGMENT_BYTES
 from minga.comm.simulated.flows import LONGEST_PAUSE, UNLIMITED
 from minga.comm.transport import Sent
 
@@ -57,8 +56,7 @@ class LongRings:
         if not self.possible(members, vector.nbytes):
             return None
         engine, elements, width = self._world.engine, vector.numel(), vector.element_size()
-        task = engine.current
-        assert task is not None
+        task = engine.task
         waiting = self._waiting.setdefault((channel, members), {})
         waiting[rank] = task
         if len(waiting) == len(members):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from minga.comm.collectives.ring import ring
-from minga.comm.simulated.engine import Engine, RankTask, VirtualPending
-from minga.comm.simulated.world import Message, SimulatedWorld
+from minga.comm.simulated.engine import Engine, VirtualPending
+from minga.comm.simulated.world import Message, Rank, SimulatedWorld
 from minga.comm.transport import Done, Group, Pending, Sent, Transport
 
 __all__ = ["SimulatedTransport"]
@@ -20,21 +22,23 @@ _MAIN, _BESIDE, _NATIVE, _GATHERING = 0, 1, 2, 3
 class SimulatedTransport(Transport):
     """One rank of a `SimulatedWorld`; its clock is that of the task that asks."""
 
-    def __init__(self, world: SimulatedWorld, rank: int, hosts: Sequence[str] | None = None) -> None:
+    def __init__(self, world: SimulatedWorld, rank: int) -> None:
         self.rank = rank
         self.size = world.size
-        self.hosts = list(hosts) if hosts is not None else _names_of_hosts(world)
+        self.hosts = world.host_names
         self.world = world
         self._channel = _MAIN
         self._asked = False
         """Whether all that is sent is received soon, so that nobody has to say that it is ready."""
-        self._queues = {_BESIDE: _Jobs(self, _BESIDE), _NATIVE: _Jobs(self, _NATIVE)}
+        owner = world.ranks[rank]
+        self._jobs = _Jobs(world, owner, f"rank {rank}, beside")
+        self._all_reduces = _Jobs(world, owner, f"rank {rank}, all-reduce")
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel() == 0:
             return Done(self.rank)
         world, carrier = self.world, self.world.wires.carrier
-        message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, "send to")
+        message = Message(world, tensor.detach(), self.rank, to, self._channel, tag, sends=True)
         message.eager = message.eager or self._asked
         clock = self._work_of(carrier.send_seconds + carrier.send_seconds_per_byte * tensor.nbytes)
         world.engine.at(clock, world.post_send, message)
@@ -44,25 +48,25 @@ class SimulatedTransport(Transport):
         if tensor.numel() == 0 and source is not None:
             return Done(source)
         world = self.world
-        message = Message(world, tensor.detach(), self.rank, source, self._channel, tag, "receive from")
-        world.engine.at(self._task.clock, world.post_receive, message)
+        message = Message(world, tensor.detach(), self.rank, source, self._channel, tag, sends=False)
+        world.engine.at(world.engine.task.clock, world.post_receive, message)
         return message
 
     def now(self) -> float:
         return self.world.now()
 
     def sleep(self, seconds: float) -> None:
-        self._task.clock += seconds
+        self.world.engine.task.clock += seconds
 
     def start(self, function: Callable[[Transport], None]) -> Pending:
-        return self._queues[_BESIDE].add(lambda: function(self._on(_BESIDE)))
+        return self._jobs.add(lambda: function(self._on(_BESIDE)))
 
     def all_reduce(self, tensor: Tensor, ranks: Sequence[int] | None = None) -> Pending:
         """As gloo and NCCL do it: a ring."""
-        members = list(range(self.size)) if ranks is None else list(ranks)
+        members = self.members(ranks)
         if len(members) == 1 or tensor.numel() == 0:
             return Done(self.rank)
-        return self._queues[_NATIVE].add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
+        return self._all_reduces.add(lambda: ring(Group(self._on(_NATIVE), members), tensor.detach()))
 
     def all_gather(self, buffers: Sequence[Tensor], ranks: Sequence[int] | None = None) -> None:
         # As over TCP: everybody is in the same call.
@@ -74,18 +78,11 @@ class SimulatedTransport(Transport):
         """A long ring of vectors without values is priced as a whole."""
         if name != "ring" or not vector.is_meta:
             return None
-        members = tuple(range(self.size)) if ranks is None else tuple(ranks)
-        return self.world.rings.carry_out(self._channel, members, self.rank, vector)
-
-    @property
-    def _task(self) -> RankTask:
-        task = self.world.engine.current
-        assert task is not None, "a simulated transport is for code that runs in its world"
-        return task
+        return self.world.rings.carry_out(self._channel, tuple(self.members(ranks)), self.rank, vector)
 
     def _work_of(self, seconds: float) -> float:
         """The caller has worked for so long; what its clock says then."""
-        task = self._task
+        task = self.world.engine.task
         task.clock += seconds
         host = self.world.ranks[self.rank].host
         host.worked += seconds
@@ -95,74 +92,61 @@ class SimulatedTransport(Transport):
 
     def _on(self, channel: int) -> SimulatedTransport:
         """The same rank with messages of its own."""
-        other = object.__new__(SimulatedTransport)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other._channel = 4 * self._channel + channel  # what a background job starts has a channel of its own too
         return other
 
 
+@dataclass(eq=False)
 class _Jobs:
     """What a rank runs beside its training, one after the other."""
 
-    def __init__(self, transport: SimulatedTransport, channel: int) -> None:
-        self._world = transport.world
-        self._name = f"rank {transport.rank}, {'beside' if channel == _BESIDE else 'all-reduce'}"
-        self._owner = transport.world.ranks[transport.rank]
-        self._waiting: deque[_Job] = deque()
-        self._busy = False
+    world: SimulatedWorld
+    owner: Rank
+    name: str
+    waiting: deque[tuple[_Job, Callable[[], None]]] = field(default_factory=deque)
+    busy: bool = False
 
     def add(self, function: Callable[[], None]) -> Pending:
-        engine = self._world.engine
-        assert engine.current is not None
-        job = _Job(engine, function, self._owner.number)
-        self._waiting.append(job)
-        engine.at(engine.current.clock, self._begin)
+        engine = self.world.engine
+        job = _Job(engine, self.owner.number)
+        self.waiting.append((job, function))
+        engine.at(engine.task.clock, self._begin)
         return job
 
     def _begin(self) -> None:
-        if self._busy or not self._waiting:
+        if self.busy or not self.waiting:
             return
-        self._busy = True
-        job = self._waiting.popleft()
-        engine = self._world.engine
+        self.busy = True
+        job, function = self.waiting.popleft()
+        engine = self.world.engine
 
         def body() -> None:
-            job.run()
-            assert engine.current is not None
-            engine.at(engine.current.clock, self._end, job)
+            try:
+                function()
+            except Exception as error:  # whoever waits for the job gets it
+                job.error = error
+            engine.at(engine.task.clock, self._end, job)
 
-        engine.spawn(body, name=self._name, owner=self._owner, clock=engine.now, beside=True)
+        engine.spawn(body, name=self.name, owner=self.owner, clock=engine.now, beside=True)
 
     def _end(self, job: _Job) -> None:
-        self._busy = False
-        if self._waiting:
-            self._world.engine.at(self._world.engine.now, self._begin)
+        self.busy = False
+        if self.waiting:
+            self.world.engine.at(self.world.engine.now, self._begin)
         job.complete()
 
 
 class _Job(VirtualPending):
     """Something that runs beside a rank's training."""
 
-    def __init__(self, engine: Engine, function: Callable[[], None], rank: int) -> None:
+    def __init__(self, engine: Engine, rank: int) -> None:
         super().__init__(engine)
-        self._function = function
         self._rank = rank
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._function()
-        except Exception as error:  # whoever waits for the job gets it
-            self._error = error
+        self.error: Exception | None = None
 
     def wait(self, patience: float = 1.0) -> int:
         self.wait_in_words(lambda: "for its own background job")
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._rank
-
-
-def _names_of_hosts(world: SimulatedWorld) -> list[str]:
-    """As in the laboratory: where there are sites, ranks of one site are neighbours, as if they shared a host."""
-    numbers = [each.host.number for each in world.ranks]
-    return [f"site{world.wires.sites[number] + 1}" if world.wires.sites else f"h{number + 1}" for number in numbers]

@@ -12,11 +12,6 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Cable", "Carrier", "ScheduledChange", "Wires"]
 
-# Linux begins with ten packets. In a pause it halves what it has come to, each time that its least retransmission
-# timeout has gone by: this, and a round trip.
-_INITIAL_WINDOW = 14_480
-_PAUSE_SECONDS = 0.2
-
 
 @dataclass(frozen=True, kw_only=True)
 class Carrier:
@@ -33,10 +28,12 @@ class Carrier:
     """Until somebody who waits for a message goes on, when it is there."""
     rendezvous_bytes: float = math.inf
     """A longer message is not sent before the receiver has said that it is ready."""
-    initial_window: int = _INITIAL_WINDOW
-    """Bytes that a connection sends at first without an answer; twice as many in each round trip from then on."""
-    pause_seconds: float = _PAUSE_SECONDS
-    """In each part of a pause of this length and a round trip, half of that is lost again."""
+    initial_window: int = 14_480
+    """Bytes that a connection sends at first without an answer, Linux' ten packets; twice as many in each round trip
+    from then on."""
+    pause_seconds: float = 0.2
+    """In each part of a pause of this length (Linux' least retransmission timeout) and a round trip, half of that is
+    lost again."""
 
 
 @dataclass(frozen=True, kw_only=True)

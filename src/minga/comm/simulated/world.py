@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -28,45 +30,41 @@ __all__ = ["Host", "Message", "Rank", "SimulatedWorld"]
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, slots=True)
 class Host:
     """A machine: how fast it computes, and what its core did besides training."""
 
-    __slots__ = ("charged", "cores", "number", "speed", "worked")
-
-    def __init__(self, number: int, cores: float) -> None:
-        self.number = number
-        self.cores = cores
-        self.speed = 1.0
-        self.charged = 0.0
-        """Seconds of work beside the training: messages, background jobs."""
-        self.worked = 0.0
-        """Seconds of all work, for energy."""
+    number: int
+    cores: float = 1.0
+    speed: float = 1.0
+    charged: float = 0.0
+    """Seconds of work beside the training: messages, background jobs."""
+    worked: float = 0.0
+    """Seconds of all work, for energy."""
 
 
+@dataclass(eq=False, slots=True)
 class Rank:
     """One rank's place in the world."""
 
-    __slots__ = ("host", "number", "randomness")
-
-    def __init__(self, number: int, host: Host) -> None:
-        self.number = number
-        self.host = host
-        self.randomness: Tensor | None = None
-        """The state of its random numbers, while other ranks run."""
+    number: int
+    host: Host
+    randomness: Tensor | None = None
+    """The state of its random numbers, while other ranks run."""
 
 
 class SimulatedWorld:
     """The ranks, their hosts and what is on its way between them."""
 
-    def __init__(
-        self, wires: Wires, host_of: Sequence[int], *, cores: float = 1.0, own_random_numbers: bool = True
-    ) -> None:
+    def __init__(self, wires: Wires, host_of: Sequence[int], *, own_random_numbers: bool = True) -> None:
         """`host_of`: the host of each rank; `own_random_numbers`: whether each rank has torch's for itself."""
         self.engine = Engine(when_owner_changes=_change_random_numbers if own_random_numbers else None)
         self.wires = wires
         self.flows = Flows(self.engine, wires)
-        self.hosts = [Host(number, cores) for number in range(wires.hosts)]
+        self.hosts = [Host(number) for number in range(wires.hosts)]
         self.ranks = [Rank(number, self.hosts[host]) for number, host in enumerate(host_of)]
+        # As in the laboratory: where there are sites, ranks of one site are neighbours, as if they shared a host.
+        self.host_names = [f"site{wires.sites[host] + 1}" if wires.sites else f"h{host + 1}" for host in host_of]
         self.rings = LongRings(self)
         self.lost: dict[int, str] = {}
         self._flows: dict[tuple[int, int, int], Flow] = {}
@@ -89,7 +87,7 @@ class SimulatedWorld:
         task = self.engine.current
         return task.clock if task is not None else self.engine.now
 
-    def run(self, program: Callable[[int], Result], *, until: Callable[[], bool] = lambda: False) -> list[Result]:
+    def run(self, program: Callable[[int], Result]) -> list[Result]:
         """`program(rank)` on every rank; the results of those that were not lost, or the error that came first."""
         results: dict[int, Result] = {}
         errors: list[Exception] = []
@@ -104,9 +102,9 @@ class SimulatedWorld:
 
         with torch.random.fork_rng(devices=[]):
             for rank in self.ranks:
-                self.engine.spawn(lambda number=rank.number: body(number), name=f"rank {rank.number}", owner=rank)  # type: ignore[misc]
+                self.engine.spawn(partial(body, rank.number), name=f"rank {rank.number}", owner=rank)
             try:
-                self.engine.run(until)
+                self.engine.run()
             except Deadlock:
                 if not errors:
                     raise
@@ -119,8 +117,7 @@ class SimulatedWorld:
 
     def work(self, seconds: float) -> None:
         """The task that runs now computes for so long, on a host of full speed that does nothing else."""
-        task = self.engine.current
-        assert task is not None, "only ranks work"
+        task = self.engine.task
         host: Host = task.owner.host
         seconds /= host.speed
         host.worked += seconds
@@ -150,64 +147,55 @@ class SimulatedWorld:
             self._fail(message)
         elif message.eager:
             self._dispatch(message)
-        elif not self._use_promise(message):
+        elif promised := self._promised[message.stream]:
+            receive = promised.popleft()
+            self._meet(message, receive, receive.posted)
+        else:
             # It is announced, behind what was sent before.
-            self._announcing[self._stream(message)].append(message)
-            self.flows.send(Transfer(HEADER.size, self._flow_of(message), _nothing, lambda: self._announced(message)))
+            self._announcing[message.stream].append(message)
+            announced = partial(self._announced, message)
+            self.flows.send(Transfer(HEADER.size, self._flow_of(message), _nothing, announced))
 
     def post_receive(self, message: Message) -> None:
-        key = (message.owner, message.channel, message.tag)
-        sent = self._match(self._arrived[key], lambda other: message.peer in (None, other.owner))
+        sent = self._match(self._arrived[message.place], lambda other: message.peer in (None, other.owner))
         if sent is None:
             if message.peer in self.lost or (message.peer is None and self.lost):
                 self._fail(message)
             else:
-                self._await(key, message)
+                self._await(message)
         elif sent.payload is None:
             self._meet(sent, message, self.engine.now)
         else:
             self._deliver(sent, message)
 
-    def _await(self, key: tuple[int, int, int], message: Message) -> None:
+    def _await(self, message: Message) -> None:
         """As over TCP: who sends a long message is notified at once, unless something else may come from it before."""
-        waiting = self._receives[key]
+        waiting = self._receives[message.place]
         if message.eager or message.peer is None or any(other.peer in (None, message.peer) for other in waiting):
             waiting.append(message)
-        elif announcing := self._announcing[*key, message.peer]:
+        elif announcing := self._announcing[message.stream]:
             # The notification meets the announcement of what was sent first.
             self._meet(announcing.popleft(), message, self.engine.now)
         else:
             message.posted = self.engine.now
-            self._promised[*key, message.peer].append(message)
-
-    def _stream(self, sent: Message) -> tuple[int, int, int, int]:
-        return (sent.peer, sent.channel, sent.tag, sent.owner)
-
-    def _use_promise(self, message: Message) -> bool:
-        promised = self._promised[self._stream(message)]
-        if promised:
-            receive = promised.popleft()
-            self._meet(message, receive, receive.posted)
-        return message.partner is not None
+            self._promised[message.stream].append(message)
 
     def _announced(self, message: Message) -> None:
         """The receiver knows that there is a long message."""
         if message.partner is not None:
             return
-        self._announcing[self._stream(message)].remove(message)
+        self._announcing[message.stream].remove(message)
         if message.peer in self.lost:
             self._fail(message)
             return
-        key = (message.peer, message.channel, message.tag)
-        receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
+        receive = self._match(self._receives[message.place], lambda other: other.peer in (None, message.owner))
         if receive is None:
-            self._arrived[key].append(message)
+            self._arrived[message.place].append(message)
         else:
             self._meet(message, receive, self.engine.now)
 
     def withdraw(self, message: Message) -> None:
-        key = (message.owner, message.channel, message.tag)
-        for waiting in (self._receives[key], self._promised[*key, message.peer]):
+        for waiting in (self._receives[message.place], self._promised[message.stream]):
             if message in waiting:
                 waiting.remove(message)
 
@@ -237,22 +225,21 @@ class SimulatedWorld:
         return found
 
     def _dispatch(self, message: Message) -> None:
-        self.flows.send(Transfer(message.tensor.nbytes, self._flow_of(message), message.leave, message.arrive))
+        arrived = partial(self._arrive, message)
+        self.flows.send(Transfer(message.tensor.nbytes, self._flow_of(message), message.leave, arrived))
 
-    def arrived(self, message: Message) -> None:
+    def _arrive(self, message: Message) -> None:
         """The last byte of a message is at its receiver's host."""
         if message.peer in self.lost:
             return
         message.posted = self.engine.now
-        key = (message.peer, message.channel, message.tag)
         receive = message.partner
+        if receive is None and self._promised[message.stream]:
+            receive = self._promised[message.stream].popleft()
         if receive is None:
-            promised = self._promised[*key, message.owner]
-            receive = promised.popleft() if promised else None
+            receive = self._match(self._receives[message.place], lambda other: other.peer in (None, message.owner))
         if receive is None:
-            receive = self._match(self._receives[key], lambda other: other.peer in (None, message.owner))
-        if receive is None:
-            self._arrived[key].append(message)
+            self._arrived[message.place].append(message)
         else:
             self._deliver(message, receive)
 
@@ -309,7 +296,15 @@ class Message(VirtualPending):
     """One side of a message."""
 
     def __init__(
-        self, world: SimulatedWorld, tensor: Tensor, owner: int, peer: int | None, channel: int, tag: int, verb: str
+        self,
+        world: SimulatedWorld,
+        tensor: Tensor,
+        owner: int,
+        peer: int | None,
+        channel: int,
+        tag: int,
+        *,
+        sends: bool,
     ) -> None:
         super().__init__(world.engine)
         self.tensor = tensor
@@ -317,7 +312,11 @@ class Message(VirtualPending):
         self.peer: Any = peer
         self.channel = channel
         self.tag = tag
-        self.verb = verb
+        self.place: tuple[Any, int, int] = (self.peer if sends else owner, channel, tag)
+        """Where it is received."""
+        self.stream: tuple[Any, int, int, Any] = (*self.place, owner if sends else self.peer)
+        """And from whom."""
+        self.sends = sends
         self.payload: Tensor | None = None
         """What was sent, from when it left: the sender may change its own tensor then."""
         self.partner: Message | None = None
@@ -332,7 +331,7 @@ class Message(VirtualPending):
     def wait(self, patience: float = 1.0) -> int:
         self.wait_in_words(self._in_words)
         if self._error is not None:
-            raise PeerLost(f"rank {self.owner} can't {self.verb}: {self._error}", rank=self.peer)
+            raise PeerLost(f"rank {self.owner} can't {self._verb}: {self._error}", rank=self.peer)
         return self.owner if self.source is None else self.source
 
     def cancel(self) -> None:
@@ -343,18 +342,18 @@ class Message(VirtualPending):
         self.payload = self.tensor if self.tensor.is_meta else self.tensor.clone()
         self.complete()
 
-    def arrive(self) -> None:
-        self._world.arrived(self)
-
     def fail(self, why: str) -> None:
         if not self._completed:
             self._error = why
             self.complete()
 
+    @property
+    def _verb(self) -> str:
+        return "send to" if self.sends else "receive from"
+
     def _in_words(self) -> str:
         whom = "any rank" if self.peer is None else f"rank {self.peer}"
-        size = f"{self.tensor.nbytes:,} bytes"
-        return f"to {self.verb} {whom} ({size}{f', tag {self.tag}' if self.tag else ''})"
+        return f"to {self._verb} {whom} ({self.tensor.nbytes:,} bytes{f', tag {self.tag}' if self.tag else ''})"
 
 
 def _nothing() -> None:

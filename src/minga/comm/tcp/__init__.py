@@ -4,8 +4,8 @@
         comm = TcpTransport(generation, rank, listener)
 
 From the outside in: `transport` is what strategies see, `endpoint` moves the messages of all peers on, `connection`
-those of one, `frames` are what travels; `mailbox` says which message is for which `operation`; `listener` and
-`io_thread` make the connections.
+those of one, `frames` are what travels; `mailbox` says which message is for which operation; `listener` and `io_thread`
+make the connections.
 """
 
 from minga.comm.tcp.listener import DataListener

@@ -8,22 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from minga.comm.tcp.frames import (
-    ANNOUNCE,
-    CREDIT,
-    EXPECTED_BYTES,
-    GOODBYE,
-    HEADER,
-    MESSAGE,
-    PERMIT,
-    SHORT_BYTES,
-    UNASKED,
-    WINDOW_BYTES,
-    cost,
-)
-from minga.comm.tcp.mailbox import Landing, Mailbox
-from minga.comm.tcp.operation import Operation
+from minga.comm.tcp.frames import EXPECTED_BYTES, HEADER, SHORT_BYTES, WINDOW_BYTES, Kind, cost
+from minga.comm.tcp.mailbox import Landing, Mailbox, Operation
 from minga.errors import PeerLost, PeerWrong
 from minga.net.sockets import READ, WRITE, Socket
 
@@ -32,14 +20,12 @@ __all__ = ["Connection"]
 _NOTHING = memoryview(b"")
 
 
+@dataclass(slots=True)
 class _Frame:
-    """Something to be sent: a header, and the operation whose bytes follow."""
+    """Something to be sent: a header, and the message of an operation."""
 
-    __slots__ = ("operation", "parts")
-
-    def __init__(self, header: bytes, operation: Operation | None) -> None:
-        self.parts = [memoryview(header), _NOTHING if operation is None else operation.view]
-        self.operation = operation
+    parts: list[memoryview]
+    operation: Operation | None
 
     def sent(self, count: int) -> bool:
         """The kernel took `count` bytes more; whether that was all."""
@@ -90,24 +76,25 @@ class Connection:
             self._hold(operation)
         elif length <= longest and self._uncredited + cost(length) <= window:
             self._uncredited += cost(length)
-            self._put(UNASKED, tag, operation)
+            self._put(Kind.UNASKED, operation)
         elif self._permits[tag]:
             self._permits[tag] -= 1
-            self._put(MESSAGE, tag, operation)
+            self._put(Kind.MESSAGE, operation)
         else:
             self._hold(operation)
 
     def _hold(self, operation: Operation) -> None:
         self._held[operation.tag].append(operation)
-        self.say(ANNOUNCE, operation.tag, len(operation.view))
+        self.say(Kind.ANNOUNCE, operation.tag, len(operation.view))
 
     def say(self, kind: int, tag: int = 0, length: int = 0) -> None:
         """Send a frame without a message behind it."""
-        self._queue.append(_Frame(HEADER.pack(kind, False, tag, length), None))
+        self._queue.append(_Frame([memoryview(HEADER.pack(kind, False, tag, length)), _NOTHING], None))
         self.flush()
 
-    def _put(self, kind: int, tag: int, operation: Operation, *, announced: bool = False) -> None:
-        self._queue.append(_Frame(HEADER.pack(kind, announced, tag, len(operation.view)), operation))
+    def _put(self, kind: int, operation: Operation, *, announced: bool = False) -> None:
+        header = HEADER.pack(kind, announced, operation.tag, len(operation.view))
+        self._queue.append(_Frame([memoryview(header), operation.view], operation))
         self.flush()
 
     def flush(self) -> None:
@@ -125,7 +112,7 @@ class Connection:
             if frame.sent(count):
                 self._queue.popleft()
                 if frame.operation is not None:
-                    frame.operation.finish(self._own)
+                    frame.operation.end(self._own)
             elif frame.operation is not None:
                 frame.operation.touch()
 
@@ -188,20 +175,20 @@ class Connection:
         self._begin, self._end = 0, rest
 
     def _open(self, kind: int, announced: bool, tag: int, length: int) -> None:
-        if kind == UNASKED:
+        if kind == Kind.UNASKED:
             self._land(self._mailbox.unasked(self.rank, tag, length), unasked=True)
-        elif kind == MESSAGE:
+        elif kind == Kind.MESSAGE:
             self._land(self._mailbox.permitted(self.rank, tag, length, announced=announced), unasked=False)
-        elif kind == ANNOUNCE:
+        elif kind == Kind.ANNOUNCE:
             self._mailbox.announced(self.rank, tag, length)
-        elif kind == PERMIT:
+        elif kind == Kind.PERMIT:
             if self._held[tag]:
-                self._put(MESSAGE, tag, self._held[tag].popleft(), announced=True)
+                self._put(Kind.MESSAGE, self._held[tag].popleft(), announced=True)
             else:
                 self._permits[tag] += 1
-        elif kind == CREDIT:
+        elif kind == Kind.CREDIT:
             self._uncredited -= length
-        elif kind == GOODBYE:
+        elif kind == Kind.GOODBYE:
             self.left = True
         else:
             what = f"rank {self._own}: rank {self.rank} sent a frame of kind {kind}, which is none"

@@ -12,9 +12,8 @@ import time
 from typing import TYPE_CHECKING
 
 from minga.comm.tcp.connection import Connection
-from minga.comm.tcp.frames import GOODBYE, SHORT_BYTES
-from minga.comm.tcp.mailbox import Mailbox
-from minga.comm.tcp.operation import Operation
+from minga.comm.tcp.frames import SHORT_BYTES, Kind
+from minga.comm.tcp.mailbox import Mailbox, Operation
 from minga.errors import PeerLost, PeerTimeout, PeerWrong
 from minga.net.sockets import READ, WRITE, Socket, Waker
 
@@ -45,10 +44,10 @@ class Endpoint:
         self.connections = {other: Connection(rank, other, self.mailbox) for other in range(size) if other != rank}
         self._by_descriptor: dict[int, Connection] = {}
         self._wanted: set[int] = set()
-        self._alarm: PeerLost | None = None
+        self.alarm: PeerLost | None = None
         """Why the first rank is gone that did not say goodbye."""
-        self._aborted: str | None = None
-        self._closed = False
+        self.over: str | None = None
+        """Why nothing goes on here any more: it was given up, or closed."""
         self._unattended = 0
         """How many operations must go on also while nobody waits."""
         self._waiting = 0
@@ -57,6 +56,7 @@ class Endpoint:
         self._driven = False
         """Whether a thread waits in the poller, without the lock."""
         self._watched = False
+        io.add(self)
 
     # What ranks' threads call
 
@@ -75,8 +75,8 @@ class Endpoint:
         """What a rank that is gone sent last can still be received."""
         operation = Operation(self, source, tag, view, sends=False, expected=expected)
         with self._lock:
-            if self._aborted is not None:
-                operation.fail(PeerLost(self._aborted))
+            if self.over is not None:
+                operation.end(PeerLost(self.over))
                 return operation
             for peer in self.connections if source is None else (source,):
                 self._want(peer)
@@ -85,7 +85,7 @@ class Endpoint:
             except PeerWrong as error:
                 assert error.rank is not None
                 self._lose(self.connections[error.rank], error, alarming=True)
-                operation.fail(error)
+                operation.end(error)
             self._reply()
             if not operation.done and self._impossible(operation):
                 self.mailbox.cancel(operation)
@@ -99,7 +99,7 @@ class Endpoint:
             self.mailbox.cancel(operation)
             self._count_attended(operation)
 
-    def wait(self, operation: Operation, patience: float) -> int:
+    def wait(self, operation: Operation, patience: float) -> None:
         """Until the operation is done; meanwhile all others go on too."""
         began, seconds = time.monotonic(), self._seconds * patience
         with self._lock:
@@ -108,8 +108,8 @@ class Endpoint:
             self._awaited[operation] = began
             try:
                 while not operation.done:
-                    if self._aborted is not None:
-                        raise PeerLost(self._aborted)
+                    if self.over is not None:
+                        raise PeerLost(self.over)
                     left = max(began, operation.touched) + seconds - time.monotonic()
                     if left <= 0:
                         raise self._late(operation, seconds)
@@ -122,7 +122,6 @@ class Endpoint:
                 self._awaited.pop(operation, None)
                 self._choose_watching()
                 self._changed.notify_all()  # somebody else may have to drive now
-            return operation.outcome
 
     def _drive(self, seconds: float) -> None:
         self._driven = True
@@ -133,7 +132,7 @@ class Endpoint:
             self._lock.acquire()
             self._driven = False
         self._serve(events)
-        if self._waiting > 1 or self._closed:
+        if self._waiting > 1 or self.over is not None:
             self._changed.notify_all()
 
     def _late(self, operation: Operation, seconds: float) -> PeerTimeout:
@@ -168,20 +167,15 @@ class Endpoint:
         with self._lock:
             while missing := [rank for rank in self._not_connected() if self.connections[rank].lost is None]:
                 left = deadline - time.monotonic()
-                if self._aborted is not None or left <= 0:
+                if self.over is not None or left <= 0:
                     return missing
                 self._changed.wait(left)
             return []
 
-    def lost(self) -> PeerLost | None:
-        """Why a rank is gone, if one is that did not say goodbye."""
-        with self._lock:
-            return self._alarm
-
     def abort(self, reason: str) -> None:
         """Every wait ends, now and later. Takes no lock, so that nothing holds it up; `wake_all` must follow."""
-        if self._aborted is None:
-            self._aborted = reason
+        if self.over is None:
+            self.over = reason
         self._waker.wake()
 
     def wake_all(self) -> None:
@@ -193,19 +187,16 @@ class Endpoint:
     def close(self, deadline: float) -> None:
         """Say goodbye where somebody listens, and give back what is left."""
         with self._lock:
-            if self._closed:
-                return
             connections = list(self.connections.values())
-            given_up = self._aborted is not None
+            given_up = self.over is not None
             if not given_up:
                 for connection in connections:
                     if connection.socket is not None:
-                        connection.say(GOODBYE)
+                        connection.say(Kind.GOODBYE)
                         self._settle(connection)
                 while any(each.socket and not each.idle for each in connections) and time.monotonic() < deadline:
                     self._serve(self._poller.poll(0.02))
-            self._aborted = self._aborted or f"rank {self.rank} has closed its transport"
-            self._closed = True
+            self.over = self.over or f"rank {self.rank} has closed its transport"
             self._choose_watching()
             while self._driven and time.monotonic() < deadline:
                 self._waker.wake()
@@ -229,8 +220,7 @@ class Endpoint:
         """The connection to `rank` is there; `first` goes out before anything else. False: it is not wanted."""
         with self._lock:
             connection = self.connections[rank]
-            unwanted = connection.socket is not None or connection.lost is not None
-            if unwanted or self._closed or self._aborted is not None:
+            if connection.socket is not None or connection.lost is not None or self.over is not None:
                 return False
             if first:
                 socket.send([memoryview(first)])  # an empty buffer has room for a greeting
@@ -240,13 +230,14 @@ class Endpoint:
             connection.flush()
             self._settle(connection)
             self._changed.notify_all()
-            return True
+        self._io.attached(self, rank)
+        return True
 
     def lose(self, rank: int, error: PeerLost, *, alarming: bool) -> None:
         """There will be no connection to `rank`, if there is none yet: one that is there speaks for itself."""
         with self._lock:
             connection = self.connections[rank]
-            if connection.socket is None and not self._closed and self._aborted is None:
+            if connection.socket is None and self.over is None:
                 self._lose(connection, error, alarming=alarming)
 
     def attend(self) -> None:
@@ -272,7 +263,7 @@ class Endpoint:
     @property
     def _idle(self) -> bool:
         """Whether nobody drives, and there is something to be driven."""
-        return not self._driven and not self._closed and self._aborted is None
+        return not self._driven and self.over is None
 
     def _not_connected(self) -> list[int]:
         return [rank for rank, connection in self.connections.items() if connection.socket is None]
@@ -280,16 +271,16 @@ class Endpoint:
     def _impossible(self, operation: Operation) -> bool:
         """Whether its peer is gone; the operation has failed then."""
         error: PeerLost | None = None
-        if self._aborted is not None:
-            error = PeerLost(self._aborted)
+        if self.over is not None:
+            error = PeerLost(self.over)
         elif operation.peer is not None:
             error = self.connections[operation.peer].lost
-        elif self._alarm is not None:
-            error = self._alarm
+        elif self.alarm is not None:
+            error = self.alarm
         elif self._alone:
             error = PeerLost(f"rank {self.rank} can't {operation}: all others have left")
         if error is not None:
-            operation.fail(error)
+            operation.end(error)
         return error is not None
 
     @property
@@ -322,14 +313,14 @@ class Endpoint:
             self._choose_watching()
 
     def _choose_watching(self) -> None:
-        watched = self._unattended > 0 and not self._waiting and self._aborted is None
+        watched = self._unattended > 0 and not self._waiting and self.over is None
         if watched != self._watched:
             self._watched = watched
-            self._io.watch(self, watched)
+            self._io.watch_endpoint(self, watched)
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         """Go on where the poller says that something can be done."""
-        if self._aborted is not None:
+        if self.over is not None:
             return
         for descriptor, event in events:
             connection = self._by_descriptor.get(descriptor)
@@ -400,15 +391,15 @@ class Endpoint:
         if connection.lost is not None:
             return
         connection.lost = error
-        if alarming and self._alarm is None:
-            self._alarm = error
+        if alarming and self.alarm is None:
+            self.alarm = error
         operations, socket = list(connection.operations()), connection.socket
         connection.drop()
         if socket is not None:
             del self._by_descriptor[socket.descriptor]
             socket.close()  # which also takes it from the poller
         for operation in operations:
-            operation.fail(error)
+            operation.end(error)
         self.mailbox.lose(connection.rank, error, alarming=alarming or self._alone)
         self._changed.notify_all()
         self._io.gone(self, connection.rank, error, alarming)

@@ -9,37 +9,31 @@ messages go unasked also if they are longer, which saves half a round trip and l
 
 from __future__ import annotations
 
+import enum
 import struct
 
-__all__ = [
-    "ANNOUNCE",
-    "CREDIT",
-    "EXPECTED_BYTES",
-    "GOODBYE",
-    "HEADER",
-    "MESSAGE",
-    "PERMIT",
-    "SHORT_BYTES",
-    "UNASKED",
-    "WINDOW_BYTES",
-    "cost",
-]
+__all__ = ["EXPECTED_BYTES", "HEADER", "SHORT_BYTES", "WINDOW_BYTES", "Kind", "cost"]
 
 HEADER = struct.Struct("!BB6xqQ")
 """Kind, whether the message was announced, tag, length."""
 
-UNASKED = 1
-"""A message that nobody has asked for: a short or an expected one."""
-MESSAGE = 2
-"""A message with a permit."""
-ANNOUNCE = 3
-"""A message waits for its permit."""
-PERMIT = 4
-"""A receive waits for a message of this tag."""
-CREDIT = 5
-"""So many bytes of short messages have been taken."""
-GOODBYE = 6
-"""The connection ends because its owner is done, not because it broke."""
+
+class Kind(enum.IntEnum):
+    """Of a frame."""
+
+    UNASKED = 1
+    """A message that nobody has asked for: a short or an expected one."""
+    MESSAGE = 2
+    """A message with a permit."""
+    ANNOUNCE = 3
+    """A message waits for its permit."""
+    PERMIT = 4
+    """A receive waits for a message of this tag."""
+    CREDIT = 5
+    """So many bytes of short messages have been taken."""
+    GOODBYE = 6
+    """The connection ends because its owner is done, not because it broke."""
+
 
 SHORT_BYTES = 1 << 16
 """The longest message that is sent unasked."""

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import select
-from collections.abc import Callable
 
 from minga.comm.tcp.endpoint import Endpoint
 from minga.comm.tcp.listener import Claim
@@ -28,10 +27,11 @@ _log = logging.getLogger("minga.comm.tcp")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
-class IOThread:
+class IOThread(LoopThread):
     """Looks after the endpoints of one rank."""
 
     def __init__(self, generation: Generation, rank: int, tls: Tls | None, seconds: float) -> None:
+        super().__init__(f"minga-tcp-{rank}")
         self._generation = generation
         self._rank = rank
         self._context = tls.client if tls is not None else None
@@ -41,14 +41,13 @@ class IOThread:
         """Connections whose end is to be noticed even if nobody waits for their rank, by descriptor."""
         # Other threads change what this one watches without waking the loop.
         self._poller = select.epoll()
-        self._thread = LoopThread(f"minga-tcp-{rank}")
-        self._thread.watch(self._poller.fileno(), self._serve)
+        self.watch(self._poller.fileno(), self._serve)
 
     def add(self, endpoint: Endpoint) -> None:
         self._endpoints[endpoint.descriptor] = endpoint
         self._poller.register(endpoint.descriptor, 0)
 
-    def watch(self, endpoint: Endpoint, wanted: bool) -> None:
+    def watch_endpoint(self, endpoint: Endpoint, wanted: bool) -> None:
         """Go on with what happens in an endpoint while nobody waits there, or leave that to who does."""
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
             self._poller.modify(endpoint.descriptor, READ if wanted else 0)
@@ -56,24 +55,20 @@ class IOThread:
     def call(self, endpoint: Endpoint, rank: int) -> None:
         """Somebody wants to talk to `rank`. Of two ranks the higher one calls."""
         if rank < self._rank:
-            self._thread.begin(lambda: self._call(endpoint, rank))
+            self.begin(lambda: self._call(endpoint, rank))
 
     def gone(self, endpoint: Endpoint, rank: int, error: PeerLost, alarming: bool) -> None:
         """The connection to `rank` has ended: where it has not connected yet, it never will."""
         if endpoint.number == 0:
-            self.do(lambda: self._lose_everywhere(rank, error, alarming=alarming))
+            self.do(self._lose_everywhere, rank, error, alarming)
 
     def attached(self, endpoint: Endpoint, rank: int) -> None:
         """The first connection to a rank shows when its process ends."""
         if endpoint.number == 0:
-            self.do(lambda: self._notice_end(endpoint, rank))
-
-    def do(self, task: Callable[[], object]) -> None:
-        """Run something in this thread. Takes no lock."""
-        self._thread.do(task)
+            self.do(self._notice_end, endpoint, rank)
 
     def close(self) -> None:
-        self._thread.close()
+        super().close()
         self._poller.close()
 
     # In the thread
@@ -86,7 +81,7 @@ class IOThread:
                 endpoint, rank = self._endings.pop(descriptor)
                 endpoint.look_at(rank)
 
-    def _lose_everywhere(self, rank: int, error: PeerLost, *, alarming: bool) -> None:
+    def _lose_everywhere(self, rank: int, error: PeerLost, alarming: bool) -> None:
         for endpoint in list(self._endpoints.values()):
             endpoint.lose(rank, error, alarming=alarming)
 
@@ -102,9 +97,7 @@ class IOThread:
         try:
             async with asyncio.timeout(self._seconds):
                 connection = await self._connect(endpoint.number, rank)
-            if endpoint.attach(rank, connection):
-                self.attached(endpoint, rank)
-            else:
+            if not endpoint.attach(rank, connection):
                 connection.close()
             return
         except TimeoutError:

@@ -95,19 +95,19 @@ class DataListener:
     def close(self) -> None:
         self._thread.close()
 
-    def _look_up(self, opening: Opening) -> Key | None:
-        claim = Claim.unpack(opening.claim)
+    def _find(self, claim: Claim) -> tuple[bytes, Accept] | None:
         key = (claim.generation, claim.called)
         with self._lock:
             if claim.generation < self._latest or key in self._over:
                 raise Refused("this generation is over here")
-            expected = self._expected.get(key)
+            return self._expected.get(key)
+
+    def _look_up(self, opening: Opening) -> Key | None:
+        expected = self._find(Claim.unpack(opening.claim))
         return None if expected is None else Key(expected[0], wrong="it knows another secret than this generation's")
 
     async def _welcome(self, socket: Socket, opening: Opening, first: bytes) -> None:
         claim = Claim.unpack(opening.claim)
-        with self._lock:
-            expected = self._expected.get((claim.generation, claim.called))
-        if expected is None:
-            raise Refused("this generation is over here")
+        expected = self._find(claim)
+        assert expected is not None, "it is over, or it is still what it was looked up for"
         expected[1](claim, socket, first)

@@ -7,21 +7,74 @@ raises `PeerWrong`: the connection that it came over is of no use any more.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from minga.comm.tcp.frames import CREDIT, EXPECTED_BYTES, PERMIT, SHORT_BYTES, WINDOW_BYTES, cost
-from minga.comm.tcp.operation import Operation
-from minga.errors import PeerLost, PeerWrong, WrongLength
+from minga.comm.tcp.frames import EXPECTED_BYTES, SHORT_BYTES, WINDOW_BYTES, Kind, cost
+from minga.comm.transport import Pending
+from minga.errors import PeerLost, PeerWrong, UnsupportedError, WrongLength
 
-__all__ = ["Arrival", "Landing", "Mailbox"]
+if TYPE_CHECKING:
+    from minga.comm.tcp.endpoint import Endpoint
+
+__all__ = ["Arrival", "Landing", "Mailbox", "Operation"]
 
 Item = TypeVar("Item")
 
 # A peer has that many messages announced and nobody asks for them: one of the two is broken.
 _MOST_ANNOUNCED = 1 << 16
+
+
+@dataclass(eq=False)
+class Operation(Pending):
+    """A send or a receive under way. The lock of its endpoint guards all of it."""
+
+    endpoint: Endpoint
+    peer: int | None
+    tag: int
+    view: memoryview
+    sends: bool
+    expected: bool
+    """Whether both sides know that it comes, so that nobody has to ask for it."""
+    unattended: bool = False
+    """Whether somebody must see to it that it goes on while nobody waits for it."""
+    touched: float = 0.0
+    """When it last came forward: a long message over a slow link is no hanging one."""
+    outcome: int | PeerLost | None = None
+    """Who sent it, or why it failed, once it is done."""
+
+    def wait(self, patience: float = 1.0) -> int:
+        if self.outcome is None:
+            self.endpoint.wait(self, patience)
+        if isinstance(self.outcome, PeerLost):
+            # A new one each time: several threads may raise it, and each adds its traceback.
+            raise type(self.outcome)(*self.outcome.args, rank=self.outcome.rank) from self.outcome.__cause__
+        assert self.outcome is not None
+        return self.outcome
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def cancel(self) -> None:
+        if self.sends:
+            raise UnsupportedError("a send can't be cancelled: part of it may have gone already")
+        self.endpoint.cancel(self)
+
+    def touch(self) -> None:
+        self.touched = time.monotonic()
+
+    def end(self, outcome: int | PeerLost) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self.endpoint.ended(self)
+
+    def __str__(self) -> str:
+        peer = "any rank" if self.peer is None else f"rank {self.peer}"
+        return f"{'send to' if self.sends else 'receive from'} {peer}"
 
 
 @dataclass(eq=False)
@@ -78,11 +131,6 @@ class Mailbox:
         self._taken: Counter[int] = Counter()
         """By source: how much of what came unasked was taken, and has not been given back as credit."""
 
-    @property
-    def kept_bytes(self) -> int:
-        """What is kept that nobody has asked for."""
-        return sum(len(each.view or b"") for box in self._boxes.values() for each in box.arrived)
-
     def post(self, operation: Operation) -> None:
         box = self._boxes[operation.tag]
         for index, arrival in enumerate(box.arrived):
@@ -122,7 +170,7 @@ class Mailbox:
         places = box.promised[source]
         given_up = sum(isinstance(place, _GivenUp) for place in places)
         places.insert(len(places) - given_up, operation)
-        self.replies.append((source, PERMIT, operation.tag, 0))
+        self.replies.append((source, Kind.PERMIT, operation.tag, 0))
 
     def announced(self, source: int, tag: int, length: int) -> None:
         box = self._boxes[tag]
@@ -184,7 +232,7 @@ class Mailbox:
         if isinstance(landing, Operation):
             if unasked:
                 self._give_back(source, len(landing.view))
-            landing.finish(source)
+            landing.end(source)
             return
         landing.complete = True
         if landing.taker is not None:
@@ -198,12 +246,12 @@ class Mailbox:
         if arrival.unasked:
             self._kept[arrival.source] -= cost(arrival.length)
             self._give_back(arrival.source, arrival.length)
-        operation.finish(arrival.source)
+        operation.end(arrival.source)
 
     def _give_back(self, source: int, length: int) -> None:
         self._taken[source] += cost(length)
         if self._taken[source] >= WINDOW_BYTES // 2:
-            self.replies.append((source, CREDIT, 0, self._taken.pop(source)))
+            self.replies.append((source, Kind.CREDIT, 0, self._taken.pop(source)))
 
     def cancel(self, operation: Operation) -> None:
         box = self._boxes[operation.tag]
@@ -228,7 +276,7 @@ class Mailbox:
             failed += [each.taker for each in lost if each.taker is not None]
             failed += [place for place in box.promised.pop(source, ()) if isinstance(place, Operation)]
             for operation in failed:
-                operation.fail(error)
+                operation.end(error)
 
     def _checked(self, box: _Box, source: int, length: int, operation: Operation) -> None:
         try:
