@@ -81,7 +81,8 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
             self._all_reduce().start(replica, comm)
         else:
             super().start(replica, comm)
-        first = self.post_local + self.period_at(self.post_local)
+        began = max(replica.step, self.post_local)
+        first = began + self.period_at(began)
         replica.state[_KEY] = LocalSGDState(delta=None, last=replica.step, next=first)
 
     def step(self, replica: Replica, comm: Transport) -> None:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from minga.comm.traced import Message
+from minga.comm.traced import MessageFacts
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, PeerWrong, ProtocolError, StrategyError, WrongLength
 from minga.net import strict
@@ -73,7 +73,7 @@ class GivenUp(strict.StrictRecord):
         short: bool,
         ended: bool,
         accused: bool,
-        sent: Mapping[int, Message] | None = None,
+        sent: Mapping[int, MessageFacts] | None = None,
     ) -> Self:
         """`accused`: whether it has said that another one does not answer."""
         wrong = isinstance(lost, WrongLength)
