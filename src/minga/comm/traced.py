@@ -1,6 +1,6 @@
 """Counts what a rank sends and how long it waits, around any transport.
 
-    comm = TracedTransport(transport, Traffic(), waiting=recorder.waiting)
+    comm = TracedTransport(transport, Traffic(), waiting=lambda: recorder.spans.span("wait"))
 
 Strategies never measure anything; this wrapper does it for them. Waiting is what the caller itself waits;
 what a background job waits for is hidden behind the caller's own work and is not counted.
