@@ -28,10 +28,7 @@ from minga.errors import ProtocolError, UnsupportedError
 
 __all__ = ["Memory", "recall", "remember"]
 
-_REMEDY = (
-    ". If the checkpoint is of another version of Minga or of the strategy: minga train --start-from RUN begins anew with "
-    "a finished run's weights"
-)
+_REMEDY = "; was it written by another version of Minga, or of the strategy? Go on with that version"
 
 
 @dataclass
