@@ -1,0 +1,28 @@
+"""The page about metrics has all of them, and its example is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import minga.metrics
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+def test_every_metric_is_in_the_table() -> None:
+    table = "\n".join(re.findall(r"^\| `.*$", PAGE, re.MULTILINE))
+    assert not [name for name in set(minga.metrics.__all__) - {"Metric"} if f"`{name}(" not in table]
+
+
+def test_the_example_counts_over_all_batches() -> None:
+    names: dict[str, type[minga.metrics.Metric]] = {}
+    example = PAGE.split("**One's own**")[1].split("```python\n")[1].split("```")[0]
+    exec(example, {"minga": minga, "torch": torch}, names)
+    hits = names["Hits"]()
+    batches = [(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 2.0])), (torch.tensor([5.0]), torch.tensor([0.0]))]
+    found = hits.value(hits.combine([hits.state(*batch) for batch in batches]))
+    assert found == pytest.approx(2 / 3)
