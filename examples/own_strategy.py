@@ -1,4 +1,4 @@
-"""A new algorithm outside of Minga: elastic averaging SGD, in about 30 lines.
+"""A new algorithm outside of Minga: elastic averaging SGD, in about 20 lines.
 
 minga train digits --nodes 4 --strategy examples/own_strategy.py:ElasticAveraging:period=4
 """
