@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 import minga
 
 SOURCE = Path(minga.__file__).parent
+PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text().split("## Rooms")[1].split("\n#")[0]
 
-# A room may import from its own line and from those above it.
+# A room may import from its own line and from those above it; docs/architecture.md has what is in each.
 LAYERS = [
     ["errors", "_version"],
     ["base"],
@@ -72,6 +74,18 @@ def imports() -> list[tuple[Path, str, str]]:
 def test_every_room_has_its_line() -> None:
     rooms = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in SOURCE.rglob("*.py")}
     assert rooms <= set(LINE_OF)
+
+
+def test_the_page_has_the_same_rooms_in_the_same_lines() -> None:
+    told: dict[int, set[str]] = {}
+    for line, names in re.findall(r"^\| (\d+) \| ([^|]+) \|", PAGE, re.MULTILINE):
+        told.setdefault(int(line), set()).update(re.findall(r"`(\w+)(?:/|\.py)`", names))
+    assert list(told.values()) == [set(rooms) for rooms in LAYERS]
+    assert list(told) == list(range(1, len(LAYERS) + 1))
+
+
+def test_the_page_tells_the_debts() -> None:
+    assert set(re.findall(r"`(\w+)/` ->\s`(\w+)/`", PAGE)) == DEBTS
 
 
 def test_arrows_point_up() -> None:
