@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 _BLOCK = re.compile(r"^ *```.*?^ *```[^\n]*$", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`([^`\n]+)`")
+_CODE = re.compile(r"`((?:[^`\n]|\n(?!\n))+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _IN_PROJECT = re.compile(r"(?<![\w./~-])(?:src|tests|docs|benchmarks|examples)/[\w./*-]*[\w*]")
@@ -45,7 +45,7 @@ def code_of(page: Path) -> Iterator[tuple[str, str, str]]:
     text = without_blocks(page.read_text())
     for found in _CODE.finditer(text):
         line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
-        yield place(page, text, found.start()), found[1], line
+        yield place(page, text, found.start()), " ".join(found[1].split()), line
 
 
 @functools.cache
