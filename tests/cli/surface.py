@@ -131,7 +131,9 @@ def reference() -> str:
     return _PAGE.format(
         commands=_table(("command", "what it does"), listed),
         fields=_table(("field", "default", "option", "meaning"), fields),
-        transports=_table(("transport", "what it is"), [(f"`{name}`", about) for name, about in TRANSPORTS.items()]),
+        transports=_table(
+            ("transport", "what it is"), [(f"`{name}`", kind.about) for name, kind in TRANSPORTS.items()]
+        ),
         strategies="\n".join(_entry(name, preset, without=("codec",)) for name, preset in STRATEGIES.items()),
         codecs="\n".join(_entry(name, preset) for name, preset in CODECS.items()),
     )

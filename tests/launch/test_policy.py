@@ -64,17 +64,17 @@ def test_a_program_s_error_ends_the_run(who: Who, phase: Phase) -> None:
         (Who.COORDINATOR, How.FAILED, Phase.FORMING, Action.FAIL),
         (Who.COORDINATOR, How.KILLED, Phase.RUNNING, Action.RESTART_OR_GO_ON),
         (Who.COORDINATOR, How.DONE, Phase.RUNNING, Action.GO_ON),
-        (Who.HOST, How.FAILED, Phase.FORMING, Action.FAIL),
-        (Who.HOST, How.KILLED, Phase.RUNNING, Action.RESTART),
-        (Who.HOST, How.DONE, Phase.RUNNING, Action.FINISH),
-        (Who.HOST, How.LEFT_BEHIND, Phase.RUNNING, Action.GO_ON),
+        (Who.OPEN_COORDINATOR, How.FAILED, Phase.FORMING, Action.FAIL),
+        (Who.OPEN_COORDINATOR, How.KILLED, Phase.RUNNING, Action.RESTART),
+        (Who.OPEN_COORDINATOR, How.DONE, Phase.RUNNING, Action.FINISH),
+        (Who.OPEN_COORDINATOR, How.LEFT_BEHIND, Phase.RUNNING, Action.GO_ON),
     ],
 )
 def test_what_is_done(who: Who, how: How, phase: Phase, expected: Action) -> None:
     assert action(who, how, phase) is expected
 
 
-@pytest.mark.parametrize("who", [who for who in Who if who not in (Who.COORDINATOR, Who.HOST, Who.HELPER)])
+@pytest.mark.parametrize("who", [who for who in Who if who not in (Who.COORDINATOR, Who.OPEN_COORDINATOR, Who.HELPER)])
 def test_who_comes_to_the_end_or_stops_says_so_for_the_run(who: Who) -> None:
     assert {action(who, How.DONE, phase) for phase in Phase} == {Action.FINISH}
     assert {action(who, How.STOPPED, phase) for phase in Phase} == {Action.STOP}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ import sklearn.metrics as oracle
 import torch
 from torch import Tensor
 
+import minga.metrics
 from minga.errors import WorkloadError
 from minga.metrics import (
     F1,
+    METRICS,
     R2,
     AreaUnderROC,
     Bleu,
@@ -28,6 +32,20 @@ from minga.metrics import (
 )
 
 SAMPLES, CLASSES = 203, 4
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_explained_on_the_page_and_tested(name: str) -> None:
+    page = (HERE.parents[1] / "docs" / "metrics.md").read_text()
+    assert re.search(rf"^\| .*`{name}\(.*\|$", page, re.MULTILINE), "no row in the table of docs/metrics.md"
+    assert METRICS[name].__doc__
+    assert any(f"{name}(" in path.read_text() for path in HERE.glob("test_*.py"))
+
+
+def test_all_metrics_are_registered() -> None:
+    offered = {name for name in minga.metrics.__all__ if isinstance(getattr(minga.metrics, name), type)}
+    assert offered - {"Metric"} == set(METRICS)
 
 
 @pytest.fixture

@@ -108,5 +108,5 @@ def test_a_last_step_with_one_sample_to_normalise_over_names_the_remedy(strategy
 def test_a_model_without_such_layers_has_nothing_to_keep() -> None:
     statistics = BatchNormStatistics(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)))
     statistics.keep()
-    statistics.mend()
+    statistics.restore_if_non_finite()
     statistics.put_back()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["COMMANDS", "Command", "Group"]
+__all__ = ["COMMANDS", "Command", "CommandGroup"]
 
 TRAIN = "Train"
 PREDICT = "Predict before training"
@@ -33,14 +33,14 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """Commands of two words."""
 
     help: str
     panel: str
 
 
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | CommandGroup] = {
     "train": Command("minga.cli.train:train", TRAIN),
     "compare": Command("minga.cli.compare:compare", TRAIN),
     "join": Command("minga.cli.join:join", TRAIN),
@@ -56,13 +56,13 @@ COMMANDS: dict[str, Command | Group] = {
     "write": Command("minga.cli.write:write", RESULTS),
     "strategies": Command("minga.cli.lists:strategies", LISTS, bare=True),
     "workloads": Command("minga.cli.lists:workloads", LISTS, bare=True),
-    "data": Group("Data sets: which there are, fetching, verifying, preparing them.", LISTS),
+    "data": CommandGroup("Data sets: which there are, fetching, verifying, preparing them.", LISTS),
     "data list": Command("minga.cli.data:list_datasets", bare=True),
     "data fetch": Command("minga.cli.data:fetch"),
     "data verify": Command("minga.cli.data:verify"),
     "data prepare": Command("minga.cli.prepare:prepare"),
     "doctor": Command("minga.cli.doctor:doctor", MACHINES, bare=True),
-    "lab": Group("Hosts with shaped links on this machine, to look around in.", MACHINES),
+    "lab": CommandGroup("Hosts with shaped links on this machine, to look around in.", MACHINES),
     "lab measure": Command("minga.cli.lab:measure", bare=True),
     "lab up": Command("minga.cli.lab:up", bare=True),
     "lab shell": Command("minga.cli.lab:shell", settings={"ignore_unknown_options": True}),

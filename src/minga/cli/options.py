@@ -127,7 +127,7 @@ def _without_none(hint: Any) -> Any:
 def _transports() -> str:
     from minga.comm import TRANSPORTS
 
-    return "; ".join(f"{name}: {about}" for name, about in TRANSPORTS.items()) + "."
+    return "; ".join(f"{name}: {kind.about}" for name, kind in TRANSPORTS.items()) + "."
 
 
 def _checkpoint_every(text: str) -> Mapping[str, Any]:

@@ -1,5 +1,7 @@
 """How ranks talk: transports carry messages, collectives are functions over any transport."""
 
+from dataclasses import dataclass
+
 from minga.comm.collectives import (
     COLLECTIVES,
     all_reduce_mean,
@@ -18,6 +20,7 @@ __all__ = [
     "Group",
     "Pending",
     "Transport",
+    "TransportKind",
     "all_reduce_mean",
     "all_reduce_sum",
     "average_in_place",
@@ -26,8 +29,23 @@ __all__ = [
     "same_everywhere",
 ]
 
-TRANSPORTS: dict[str, str] = {
-    "tcp": "connections of Minga's own; when a rank is killed, hangs or comes back, the others go on",
-    "gloo": "one group of ranks for the whole run, which a lost rank ends; default on GPUs and for native",
+
+@dataclass(frozen=True)
+class TransportKind:
+    """A transport that runs may use."""
+
+    about: str
+    """What it is, in a line."""
+    join: str | None = None
+    """`package.module:function` by which a rank joins the one group of the whole run, with the arguments of
+    `minga.comm.rendezvous.join_group`; None: members come and go, and each generation connects anew."""
+
+
+TRANSPORTS: dict[str, TransportKind] = {
+    "tcp": TransportKind("connections of Minga's own; when a rank is killed, hangs or comes back, the others go on"),
+    "gloo": TransportKind(
+        "one group of ranks for the whole run, which a lost rank ends; default on GPUs and for native",
+        join="minga.comm.rendezvous:join_group",
+    ),
 }
-"""Those that a run may use, and what each of them is, in one line: `--transport tcp`, `cluster.transport`."""
+"""By name: `--transport tcp`, `cluster.transport`."""

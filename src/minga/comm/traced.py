@@ -1,6 +1,6 @@
 """Counts what a rank sends and how long it waits, around any transport.
 
-    comm = TracedTransport(transport, Traffic(), waiting=recorder.waiting)
+    comm = TracedTransport(transport, Traffic(), waiting=lambda: recorder.spans.span("wait"))
 
 Strategies never measure anything; this wrapper does it for them. Waiting is what the caller itself waits;
 what a background job waits for is hidden behind the caller's own work and is not counted.
@@ -42,17 +42,17 @@ class TracedTransport(Transport):
         self.rank = inner.rank
         self.size = inner.size
         self.hosts = inner.hosts
-        self.last_sent: dict[int, Message] = {}
+        self.last_sent: dict[int, MessageFacts] = {}
         """By rank, for whom a message was that it did not expect."""
 
     def isend(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         if tensor.numel():
             self._traffic.count(tensor.nbytes, always=self._background)
-        message = self.last_sent[to] = Message(tensor.numel(), tensor.dtype, to, tag, sent=True)
+        message = self.last_sent[to] = MessageFacts(tensor.numel(), tensor.dtype, to, tag, sent=True)
         return _Timed(self._inner.isend(tensor, to, tag), self, message)
 
     def ireceive(self, tensor: Tensor, source: int | None, tag: int = 0) -> Pending:
-        message = Message(tensor.numel(), tensor.dtype, source, tag, sent=False)
+        message = MessageFacts(tensor.numel(), tensor.dtype, source, tag, sent=False)
         return _Timed(self._inner.ireceive(tensor, source, tag), self, message)
 
     def now(self) -> float:
@@ -104,7 +104,7 @@ class TracedTransport(Transport):
 
 
 @dataclass(eq=False, slots=True)
-class Message:
+class MessageFacts:
     """What goes from one rank to another, in words if it comes to that; not its tensor, which it would keep alive."""
 
     length: int
@@ -131,7 +131,7 @@ def _size(length: int, dtype: torch.dtype) -> str:
 class _Timed(Pending):
     inner: Pending
     comm: TracedTransport
-    what: Message | str
+    what: MessageFacts | str
 
     def wait(self, patience: float = 1.0) -> int:
         with self.comm.waiting():
@@ -140,7 +140,7 @@ class _Timed(Pending):
             except PeerLost as lost:
                 lost.waiting = lost.waiting or str(self.what)
                 raise
-        if not isinstance(self.what, Message) or not self.what.sent:
+        if not isinstance(self.what, MessageFacts) or not self.what.sent:
             self.comm.count_received()
         return source
 

@@ -165,7 +165,7 @@ def _run_processes(
         roles = {}
         if elastic:
             roles = {f"rank {ranks[0]}": Who.SERVER if max(ranks) >= nodes else Who.WORKER for _, ranks in hosted}
-            roles[COORDINATOR] = Who.COORDINATOR if listening is None else Who.HOST
+            roles[COORDINATOR] = Who.COORDINATOR if listening is None else Who.OPEN_COORDINATOR
         supervisor = Supervisor(
             run,
             [*placement.helpers, *jobs],

@@ -34,7 +34,7 @@ class Who(Enum):
     SUBSTITUTE = auto()
     """A server that was started again."""
     COORDINATOR = auto()
-    HOST = auto()
+    OPEN_COORDINATOR = auto()
     """The coordinator of a run that listens for other machines: their nodes may go on after those here."""
     HELPER = auto()
     """Others need it as long as they run, such as the store where they meet."""
@@ -92,7 +92,7 @@ def _table() -> Mapping[tuple[Who, How], tuple[Action, ...]]:
     finish, stop, go_on, fail = Action.FINISH, Action.STOP, Action.GO_ON, Action.FAIL
     restart, try_it = Action.RESTART, Action.RESTART_OR_GO_ON
     rank, worker, server, substitute = Who.RANK, Who.WORKER, Who.SERVER, Who.SUBSTITUTE
-    coordinator, host, helper = Who.COORDINATOR, Who.HOST, Who.HELPER
+    coordinator, host, helper = Who.COORDINATOR, Who.OPEN_COORDINATOR, Who.HELPER
     done, stopped, killed, left, failed = How
     # fmt: off
     rows = [

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import logging
 import os
+import pkgutil
 import runpy
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from minga.base.config import build
+from minga.comm import TRANSPORTS
 from minga.comm.rendezvous import join_group
 from minga.errors import LeftBehind, MingaError, PeerLost, Refused, RunStopped
 from minga.launch.orders import Meeting, MemberOrder, RankOrder, ScriptOrder
@@ -220,7 +222,9 @@ class _Rank:
 
     def _train_together(self, meeting: Meeting, train_state: TrainState) -> None:
         """In one group of ranks from the beginning to the end."""
-        transport = join_group(
+        kind = TRANSPORTS[self._experiment.transport]
+        join = pkgutil.resolve_name(kind.join) if kind.join is not None else join_group  # a rank alone needs no other
+        transport = join(
             meeting.address,
             meeting.port,
             self._order.run.name,

@@ -73,7 +73,7 @@ class Supervisor:
         self._roles = {name: Who.HELPER if job.helper else Who.RANK for name, job in self._jobs.items()} | dict(
             roles or {}
         )
-        self._forms = bool({Who.COORDINATOR, Who.HOST} & set(self._roles.values()))
+        self._forms = bool({Who.COORDINATOR, Who.OPEN_COORDINATOR} & set(self._roles.values()))
         self._workers = frozenset(workers)
         self._fewest = fewest
         self._stopped_seconds = stopped_seconds
@@ -133,7 +133,7 @@ class Supervisor:
             if self._restart(ended.name, phase):
                 return
             todo = Action.FAIL if todo is Action.RESTART else Action.GO_ON
-        if who in (Who.COORDINATOR, Who.HOST) and how is How.DONE:
+        if who in (Who.COORDINATOR, Who.OPEN_COORDINATOR) and how is How.DONE:
             self._all_finished = True
         if todo is Action.FINISH:
             self._done = True

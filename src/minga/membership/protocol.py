@@ -89,7 +89,10 @@ class CoordinatorAddress:
             return str(error)
         if isinstance(error, ssl.SSLError):
             return f"no TLS connection to {self.address}:{self.port}: {why_not(error)}"
-        if isinstance(error, ProtocolError | ConnectionResetError):
+        if isinstance(error, ConnectionResetError):  # by the kernel, or noticed between two messages
+            ended = "the other side ended the connection" if error.errno else error
+            return f"{self.address}:{self.port}: {ended}; perhaps only one of the two uses TLS (--tls)"
+        if isinstance(error, ProtocolError):
             return f"{self.address}:{self.port}: {error}"
         return explain(self.address, self.port, error, self.source_address)
 

@@ -9,6 +9,7 @@ from minga.metrics.roc import AreaUnderROC
 
 __all__ = [
     "F1",
+    "METRICS",
     "R2",
     "AreaUnderROC",
     "Bleu",
@@ -21,3 +22,21 @@ __all__ = [
     "TopKAccuracy",
     "WordAccuracy",
 ]
+
+METRICS: dict[str, type[Metric]] = {
+    metric.__name__: metric
+    for metric in (
+        F1,
+        R2,
+        AreaUnderROC,
+        Bleu,
+        ConfusionMatrix,
+        MeanAbsoluteError,
+        MeanSquaredError,
+        Perplexity,
+        RootMeanSquaredError,
+        TopKAccuracy,
+        WordAccuracy,
+    )
+}
+"""By name: each has a row in docs/metrics.md, and tests that one rank and several find the same."""

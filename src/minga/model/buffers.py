@@ -4,7 +4,7 @@ Ranks see different samples, so their statistics drift apart; they agree at eval
 
     statistics = BatchNormStatistics(model); statistics.keep()
     loss_of(model, batch).backward()
-    statistics.mend()
+    statistics.restore_if_non_finite()
 
 What BatchNorm layers learn of their inputs by going forward, without gradients, are averages over all steps: a NaN
 would stay in them for ever, though its step is left out; and a step that was broken off in the middle, and is made
@@ -49,7 +49,7 @@ class BatchNormStatistics:
         """Before a step's forward pass."""
         self._kept = [tensor.clone() for tensor in self.tensors()]
 
-    def mend(self) -> None:
+    def restore_if_non_finite(self) -> None:
         """After it: where they are no longer numbers, this step has never been.
 
         All layers go back, as they do on all ranks that have normalised together and have the same numbers.

@@ -28,6 +28,8 @@ from minga.errors import ProtocolError, UnsupportedError
 
 __all__ = ["Memory", "recall", "remember"]
 
+_REMEDY = "; was it written by another version of Minga, or of the strategy? Go on with that version"
+
 
 @dataclass
 class Memory:
@@ -183,7 +185,7 @@ class _Reader:
                 return Done(tree["rank"])
             case "configuration":
                 if tree["value"] not in self._known.configurations:
-                    raise ProtocolError(f"{place} was {tree['value']!r}, which this strategy does not know")
+                    raise ProtocolError(f"{place} was {tree['value']!r}, which this strategy does not know{_REMEDY}")
                 return self._known.configurations[tree["value"]]
             case "again":
                 return self._made[tree["number"]]
@@ -219,7 +221,7 @@ class _Reader:
             case "object":
                 kind = self._known.kinds.get(tree["kind"])
                 if kind is None:
-                    raise ProtocolError(f"{place} was a {tree['kind']}, which this strategy does not know")
+                    raise ProtocolError(f"{place} was a {tree['kind']}, which this strategy does not know{_REMEDY}")
                 made = self._made[number] = object.__new__(kind)
                 self._fill(made, tree, {each.name for each in dataclasses.fields(kind)}, place, existing)
             case other:

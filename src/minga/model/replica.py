@@ -73,9 +73,9 @@ class Replica:
         self._gradient_views = [tensor.grad for tensor in tensors]
         self._groups = _group_of_each(self._tensors, optimizer)
         if keep_optimizer:
-            self._whole = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
+            self._flat_optimizer = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
         else:
-            self._whole = self._slice(self.parameters, self.gradients, 0)
+            self._flat_optimizer = self._slice(self.parameters, self.gradients, 0)
 
     def _begin(self, spans: Spans) -> None:
         """What a replica has besides its model; its vectors are there already."""
@@ -126,7 +126,7 @@ class Replica:
     @property
     def optimizer_is_adaptive(self) -> bool:
         """Whether the optimizer divides by the size of recent gradients, as Adam and its relatives do."""
-        return self._whole.adaptive
+        return self._flat_optimizer.adaptive
 
     def has_finite_gradients(self) -> bool:
         return all_finite(self.gradients)
@@ -160,7 +160,7 @@ class Replica:
             with self.spans.span("forward"):
                 loss = compute_loss()
             self.backward(loss)
-        self.statistics.mend()
+        self.statistics.restore_if_non_finite()
 
     def _normalising(self) -> contextlib.AbstractContextManager[None]:
         if self.info.add_up is None:
@@ -200,9 +200,9 @@ class Replica:
         with self.spans.span("backward"):
             loss.backward()  # type: ignore[no-untyped-call]
         if not self.buckets:
-            self._look_at(self.layout.places, self.gradients)
+            self._check_finite(self.layout.places, self.gradients)
 
-    def _look_at(self, places: Sequence[Place], gradients: Tensor) -> None:
+    def _check_finite(self, places: Sequence[Place], gradients: Tensor) -> None:
         """Look for NaN and infinities among this rank's own gradients."""
         if self.info.non_finite is None and not all_finite(gradients):
             self.info.non_finite = find_non_finite(places, gradients, places[0].start)
@@ -235,7 +235,7 @@ class Replica:
         self.progress.last_applied_step = self.step  # also where there is nothing to apply: the step is over
         self.info.skipped = not good
         if good:
-            self._whole.step(self.learning_rates, scale, decay)
+            self._flat_optimizer.step(self.learning_rates, scale, decay)
 
     def cut_buckets(self, nbytes: int) -> None:
         """From now on, gradients become ready in buckets of about `nbytes` while backward is running."""
@@ -278,7 +278,7 @@ class Replica:
         while self._next_bucket < len(self.buckets) and self.buckets[self._next_bucket].complete:
             bucket = self.buckets[self._next_bucket]
             self._next_bucket += 1
-            self._look_at(bucket.places, bucket.gradients)
+            self._check_finite(bucket.places, bucket.gradients)
             if self.when_ready is not None:
                 self.when_ready(bucket)
 
@@ -334,21 +334,21 @@ class Replica:
     def optimizer_of(self, part: slice, parameters: Tensor, gradients: Tensor) -> SlicedOptimizer:
         """An optimizer for a copy of a part of the parameters, which goes on from this replica's state."""
         optimizer = self._slice(parameters, gradients, part.start)
-        optimizer.restore(self._whole.state())
+        optimizer.restore(self._flat_optimizer.state())
         optimizer.restore(self._pieces_of_part)
         return optimizer
 
     def optimizer_state(self) -> list[Piece]:
         """Momentum and the like of the whole vector."""
-        return self._whole.state()
+        return self._flat_optimizer.state()
 
     def forget_optimizer(self) -> None:
         """As if there had been no update yet."""
-        self._whole.forget()
+        self._flat_optimizer.forget()
 
     def restore_optimizer(self, pieces: Sequence[Piece]) -> None:
         """Go on with such a state; what is of a part only is for `optimizer_of` that part."""
-        self._whole.restore(pieces)
+        self._flat_optimizer.restore(pieces)
         partial = sum(piece.stop - piece.start for piece in pieces) < self.layout.length
         self._pieces_of_part = list(pieces) if partial else []
 

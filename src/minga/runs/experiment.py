@@ -307,7 +307,7 @@ class Experiment(Config):
     @property
     def elastic(self) -> bool:
         """Whether ranks may go and come while it runs."""
-        return self.transport == "tcp" and self.ranks > 1
+        return TRANSPORTS[self.transport].join is None and self.ranks > 1
 
     @property
     def in_lab(self) -> bool:

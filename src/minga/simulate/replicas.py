@@ -87,7 +87,7 @@ class SizedReplica(SimulatedReplica):
         self.model = torch.nn.Module()
         self.channels_of_batch_norms = profile.batch_norms
         self.optimizer = _optimizer_like(profile)
-        self._whole = _SizedOptimizer(self.optimizer, self.optimizer, [])
+        self._flat_optimizer = _SizedOptimizer(self.optimizer, self.optimizer, [])
         self.parameters = torch.empty(layout.length, dtype=profile.torch_dtype, device="meta")
         self.gradients = torch.empty_like(self.parameters)
         self._begin(spans)
@@ -113,7 +113,7 @@ class SizedReplica(SimulatedReplica):
         if compute_loss is not None:
             self.flush_buckets()
 
-    def _look_at(self, places: Sequence[Any], gradients: Tensor) -> None:
+    def _check_finite(self, places: Sequence[Any], gradients: Tensor) -> None:
         """There is nothing to see."""
 
     def optimizer_state(self) -> list[Piece]:

@@ -23,12 +23,14 @@ _KEY = "local_sgd"
 
 @dataclass
 class LocalSGDState:
+    """Where a rank is in its period."""
+
     delta: Delta | None
     """Since the last averaging; None while gradients are averaged instead."""
-    last: int
-    """The step after which the last averaging began."""
+    period_began: int
+    """After this step: with the last averaging, or the first local step."""
     next: int
-    """The step after which the next one begins."""
+    """The step after which the next averaging begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +84,9 @@ class LocalSGD(Strategy, Checkpointed, Periodic, Anchored):
             self._all_reduce().start(replica, comm)
         else:
             super().start(replica, comm)
-        first = self.post_local + self.period_at(self.post_local)
-        replica.state[_KEY] = LocalSGDState(delta=None, last=replica.step, next=first)
+        began = max(replica.step, self.post_local)
+        first = began + self.period_at(began)
+        replica.state[_KEY] = LocalSGDState(delta=None, period_began=replica.step, next=first)
 
     def step(self, replica: Replica, comm: Transport) -> None:
         state: LocalSGDState = replica.state[_KEY]
@@ -92,14 +95,14 @@ class LocalSGD(Strategy, Checkpointed, Periodic, Anchored):
             return
         if state.delta is None:  # the first local step: what replicas learn from here on is averaged
             stream = replica.stream("movement")
-            state.delta, state.last = Delta.of(replica, slice(None), stream, comm.size), replica.step - 1
+            state.delta, state.period_began = Delta.of(replica, slice(None), stream, comm.size), replica.step - 1
 
         replica.update()
-        if replica.step == state.last + self.overlap:
+        if replica.step == state.period_began + self.overlap:
             state.delta.complete(replica)
         if replica.step >= state.next:
             self._average(replica, comm, state.delta)
-            state.last, state.next = replica.step, replica.step + self.period_at(replica.step)
+            state.period_began, state.next = replica.step, replica.step + self.period_at(replica.step)
 
     def _average(self, replica: Replica, comm: Transport, delta: Delta) -> None:
         """Replicas become their mean: now, or `overlap` steps later if the exchange runs beside them."""
@@ -114,7 +117,7 @@ class LocalSGD(Strategy, Checkpointed, Periodic, Anchored):
         self._end_local_steps(replica, comm)
 
     def _end_local_steps(self, replica: Replica, comm: Transport) -> None:
-        """All replicas agree."""
+        """Average one last time: all replicas agree."""
         state: LocalSGDState = replica.state[_KEY]
         if state.delta is not None:
             state.delta.settle(replica, comm, COLLECTIVES[self.collective], self.codec)
@@ -133,7 +136,9 @@ class LocalSGD(Strategy, Checkpointed, Periodic, Anchored):
 
     def exchanges(self, replica: Replica) -> bool:
         state: LocalSGDState = replica.state[_KEY]
-        return replica.step in (state.last, state.last + self.overlap) or self._averages_gradients(replica.step)
+        return replica.step in (state.period_began, state.period_began + self.overlap) or self._averages_gradients(
+            replica.step
+        )
 
     # --- periods that change, and steps together --------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """Steps that were given up: a strategy's mistake, which would come again for ever, or something that passes?
 
-    account = GivenUp.of(lost, ...)                       # on each rank, when a generation is over in mid-training
-    review = Review()
-    review.look(comm, account, members)                   # in the next one: `StrategyError` on all ranks, or nothing
+    review.gave_up(GivenUp.of(lost, ...), members)        # on each rank, when a generation is over in mid-training
+    review.look(comm, members)                            # in the next one: `StrategyError` on all ranks, or nothing
 
 Ranks that wait for each other, or get what they did not expect, are as good as the network lets them be: all are there,
 and do what the strategy says. The first time they recover, since a network may do that too. When a generation with the
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from minga.comm.traced import Message
+from minga.comm.traced import MessageFacts
 from minga.comm.transport import Transport
 from minga.errors import PeerLost, PeerTimeout, PeerWrong, ProtocolError, StrategyError, WrongLength
 from minga.net import strict
@@ -30,7 +29,7 @@ from minga.strategies.parameter_server.recovery import share_texts
 __all__ = ["GivenUp", "Review", "exchange"]
 
 _MOST_SHORT = 3
-_HIDDEN = ("comm/traced.py", "comm/transport.py", "comm/background.py", "comm/tcp", "training/loop.py")
+_HIDDEN = ("comm/traced.py", "comm/transport.py", "comm/background.py", "comm/tcp")
 _REMEDY = (
     "All ranks must make the same exchanges in the same order, with vectors of the same length and type, and a receive "
     "for each send; look at what depends on comm.rank (docs/strategies.md)"
@@ -73,7 +72,7 @@ class GivenUp(strict.StrictRecord):
         short: bool,
         ended: bool,
         accused: bool,
-        sent: Mapping[int, Message] | None = None,
+        sent: Mapping[int, MessageFacts] | None = None,
     ) -> Self:
         """`accused`: whether it has said that another one does not answer."""
         wrong = isinstance(lost, WrongLength)

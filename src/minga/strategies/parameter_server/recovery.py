@@ -36,7 +36,7 @@ _LONGEST_TEXT = 64 << 20
 _PATIENCE = 10.0
 
 
-class Trained(Protocol):
+class RecoverableState(Protocol):
     """What a rank brings: its replica, its place in the data, and the batch that places are counted in."""
 
     replica: Replica
@@ -61,7 +61,7 @@ class Recovered:
     """Who is sure to have what counts, where that is not on servers; None: as everywhere else."""
 
 
-def meet(trained: Trained, strategy: Strategy, comm: Transport) -> Recovered:
+def meet(trained: RecoverableState, strategy: Strategy, comm: Transport) -> Recovered:
     """On all ranks: bring them to one point, if servers have the parameters."""
     texts = share_texts(comm, json.dumps(asdict(_own_state(trained, strategy, comm))))
     words = [_understood(rank, text) for rank, text in enumerate(texts)]
@@ -90,7 +90,7 @@ def meet(trained: Trained, strategy: Strategy, comm: Transport) -> Recovered:
     return Recovered(step=replica.step)
 
 
-def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> RankState:
+def _own_state(trained: RecoverableState, strategy: Strategy, comm: Transport) -> RankState:
     replica, state = trained.replica, ServerState.of(trained.replica)
     log, survivor = state.log, trained.survivor
     server = comm.rank >= comm.size - (strategy.traits.servers if state.servers is None else state.servers)
@@ -114,12 +114,12 @@ def _own_state(trained: Trained, strategy: Strategy, comm: Transport) -> RankSta
     )
 
 
-def _part(trained: Trained, strategy: Strategy, rank: int, comm: Transport) -> slice:
+def _part(trained: RecoverableState, strategy: Strategy, rank: int, comm: Transport) -> slice:
     servers = strategy.traits.servers
     return parts_of_servers(trained.replica, servers)[rank - (comm.size - servers)]
 
 
-def _take_final(trained: Trained, comm: Transport, words: Sequence[RankState], source: int) -> Recovered:
+def _take_final(trained: RecoverableState, comm: Transport, words: Sequence[RankState], source: int) -> Recovered:
     """The training is over for one, so it is for all; servers may have left already."""
     replica, word = trained.replica, words[source]
     hand_out(comm, replica.parameters, source, patience=_PATIENCE)
@@ -130,7 +130,9 @@ def _take_final(trained: Trained, comm: Transport, words: Sequence[RankState], s
     return Recovered(step=replica.step)
 
 
-def _bring_servers_together(trained: Trained, strategy: Strategy, comm: Transport, agreement: Agreement) -> None:
+def _bring_servers_together(
+    trained: RecoverableState, strategy: Strategy, comm: Transport, agreement: Agreement
+) -> None:
     replica, rank = trained.replica, comm.rank
     state = ServerState.of(replica)
     undone = agreement.undone.get(rank)
@@ -156,7 +158,7 @@ def _bring_servers_together(trained: Trained, strategy: Strategy, comm: Transpor
         hand_out(comm, replica.parameters[part], server, patience=_PATIENCE)
 
 
-def _rescue(trained: Trained, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
+def _rescue(trained: RecoverableState, comm: Transport, agreement: Agreement, server: int, part: slice) -> None:
     """A server without a shard gets a worker's last pulled parameters, and the optimizer's state of a checkpoint."""
     replica, source = trained.replica, agreement.source
     assert source is not None
@@ -180,7 +182,7 @@ def _rescue(trained: Trained, comm: Transport, agreement: Agreement, server: int
             )
 
 
-def _take_position(trained: Trained, strategy: Strategy, agreement: Agreement) -> None:
+def _take_position(trained: RecoverableState, strategy: Strategy, agreement: Agreement) -> None:
     """After the last step that anybody's samples are in the state from; what is not in it comes next."""
     replica, period = trained.replica, agreement.period
     last = max([period.step, *agreement.merged_steps])
