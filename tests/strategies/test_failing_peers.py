@@ -12,7 +12,7 @@ from minga import Transport
 from minga.comm import Done, Pending, all_reduce_mean
 from minga.errors import PeerLost
 from minga.model.replica import Replica
-from minga.strategies import Gossip, Hierarchical, LocalSGD, Strategy
+from minga.strategies import Gossip, Hierarchical, Strategy
 from minga.strategies.capabilities import common_model
 from minga.strategies.push_sum import PushSum
 

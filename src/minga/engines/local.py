@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
+from minga.base.lazy import torch
 from minga.base.spec import describe
 from minga.base.user_files import check_file
 from minga.errors import ConfigError, unknown

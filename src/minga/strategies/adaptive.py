@@ -217,7 +217,6 @@ class Adaptive(Strategy, Checkpointed, Anchored):
         replica.notes["exchanges"] = dict(controller.used)
         replica.notes["steps_late"] = dict(sorted(controller.late.items()))
 
-
     def _settle(self, replica: Replica, comm: Transport, controller: AdaptiveState) -> None:
         """All replicas agree. Nobody has learnt more since the last exchange: what forms had left out is all there is.
 

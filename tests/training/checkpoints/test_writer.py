@@ -18,9 +18,10 @@ import pytest
 import torch
 
 from minga.errors import CheckpointError
-from minga.training.checkpoints.files import Checkpoint, list_checkpoints, prune, read_part, remove_leftovers
+from minga.training.checkpoints.files import FORMAT, Checkpoint, list_checkpoints, prune, remove_leftovers
+from minga.training.checkpoints.parts import read_part
 from minga.training.checkpoints.resume import find_last_good, set_later_aside
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part, write_part
 
 

@@ -18,13 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from minga.errors import CheckpointError, ProtocolError
-from minga.model.blob import parse
+from minga.errors import ProtocolError
 from minga.net import strict
 from minga.net.strict import Count
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 
 __all__ = [
+    "FORMAT",
     "Checkpoint",
     "Manifest",
     "best_of",
@@ -33,12 +32,14 @@ __all__ = [
     "list_checkpoints",
     "partial_of",
     "prune",
-    "read_part",
     "remove_leftovers",
     "summary_of",
     "sync_directory",
     "write_partial",
 ]
+
+FORMAT = 1
+"""Of snapshots and manifests."""
 
 _NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
 _PARTIAL = ".partial"
@@ -174,22 +175,6 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
         return []
     found = [Checkpoint(path) for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda checkpoint: checkpoint.order)
-
-
-def read_part(checkpoint: Checkpoint, rank: int) -> Snapshot:
-    """One rank's part, checked against its manifest; `CheckpointError` with the file's name where that fails."""
-    path = checkpoint.directory / f"rank-{rank}.safetensors"
-    try:
-        manifest, data = checkpoint.manifest(rank), path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != manifest.sha256:
-            raise ProtocolError(f"{path} was changed: its SHA-256 is another")
-        tensors, metadata = parse(data)
-        return Snapshot.from_parts(tensors, metadata.get("minga", ""))
-    except OSError as error:
-        problem = f"can't read {error.filename}: {error.strerror}"
-    except ProtocolError as error:
-        problem = str(error)
-    raise CheckpointError(f"can't go on from {checkpoint.directory}: {problem}")
 
 
 def write_partial(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
