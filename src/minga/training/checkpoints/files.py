@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from safetensors import SafetensorError, safe_open
+
 from minga.errors import ProtocolError
 from minga.net import strict
 from minga.net.strict import Count
@@ -69,6 +71,8 @@ class Manifest(strict.StrictRecord):
     sha256: str
     time: str
     """When it was written, for people."""
+    checkpoint: str | None = None
+    """The name of the checkpoint that it is a part of, which no other part has."""
     metric: str | None = None
     """What the model was tested by at this step, if it was."""
     value: float | None = None
@@ -81,7 +85,7 @@ class Manifest(strict.StrictRecord):
     def read(cls, path: Path) -> Self:
         """`OSError` where there is none, `ProtocolError` where it is malformed."""
         try:
-            table = json.loads(path.read_bytes())
+            table = json.loads(_regular(path).read_bytes())
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"it is no JSON: {error}") from None
         if isinstance(table, dict) and table.get("format", FORMAT) != FORMAT:
@@ -109,6 +113,11 @@ class Checkpoint:
         match = _NAME.fullmatch(self.name)
         assert match is not None
         return (0, int(match[1])) if match[1] is not None else (1, int(match[2]), int(match[3]))
+
+    @property
+    def step(self) -> int | None:
+        """Of all ranks, where they are in lock step."""
+        return self.order[1] if self.order[0] == 0 else None
 
     def manifest(self, rank: int) -> Manifest:
         return Manifest.read(self.directory / f"rank-{rank}.json")
@@ -147,25 +156,43 @@ class Checkpoint:
             manifest = self.manifest(rank)
             if (manifest.rank, manifest.ranks) != (rank, ranks):
                 return f"rank-{rank}.json is of rank {manifest.rank} of {manifest.ranks}"
+            if manifest.checkpoint not in (None, self.name) or (self.step is not None and manifest.step != self.step):
+                other = manifest.checkpoint or f"step {manifest.step}"
+                return f"rank-{rank}.json is of another checkpoint, {other}"
         except FileNotFoundError:
             return f"rank-{rank}.json is missing"
         except (OSError, ProtocolError) as error:
             return f"rank-{rank}.json can't be used: {error}"
         try:
-            size = path.stat().st_size
+            size = _regular(path).stat().st_size
             if size != manifest.bytes:
                 return f"{path.name} has {size:,} bytes instead of {manifest.bytes:,}"
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != manifest.sha256:
+                return f"{path.name} was changed: its SHA-256 is another"
+            with safe_open(path, framework="np") as content:  # looks at the header and where each tensor lies
+                facts = json.loads(content.metadata()["minga"])
+            if (facts["step"], facts["rank"], facts["ranks"]) != (manifest.step, rank, ranks):
+                return f"{path.name} is of another step or rank than its manifest says"
         except FileNotFoundError:
             return f"{path.name} is missing"
         except OSError as error:
-            return f"{path.name} can't be read: {error.strerror}"
-        return None if digest == manifest.sha256 else f"{path.name} was changed: its SHA-256 is another"
+            return f"{path.name} can't be read: {error.strerror or error}"
+        except (ProtocolError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+            return f"{path.name} is malformed: {error}"
+        return None
 
     @property
     def nbytes(self) -> int:
         return sum(path.stat().st_size for path in self.directory.iterdir())
+
+
+def _regular(path: Path) -> Path:
+    """The path of a file; `ProtocolError` for what is none, such as a pipe, which to read might never end."""
+    if path.exists() and not path.is_file():
+        raise ProtocolError("it is no file")
+    return path
 
 
 def list_checkpoints(run: Path) -> list[Checkpoint]:
