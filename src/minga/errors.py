@@ -165,7 +165,7 @@ class LabError(RunError):
     """No lab can be made here, or one is gone."""
 
 
-class PortBusy(RunError):
+class PortBusy(UsageError):
     """Somebody else listens on the port that was asked for."""
 
 

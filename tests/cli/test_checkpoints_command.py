@@ -11,7 +11,8 @@ import pytest
 
 from minga.cli.options import ExperimentOptions
 from minga.runs.experiment import Experiment
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.files import FORMAT
+from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import Part, write_part
 
 Minga = Callable[..., Any]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,19 +89,59 @@ USAGE_ERRORS = {
         ["train", "digits", "-n", "2", "--codec", "haf"],
         ["unknown codec 'haf'", "Did you mean 'half'?"],
     ),
+    "an empty name in --set": (["train", "digits", "--set", "=1"], ["--set '=1'", "path.to.field=value"]),
+    "more nodes than there is memory for": (
+        ["train", "digits", "--nodes", "1000000"],
+        ["1,000,000 processes need at least", "enough for", "minga simulate"],
+    ),
+    "an infinite rate": (
+        ["train", "digits", "--set", "training.learning_rate=inf"],
+        ["learning_rate: should be a number above 0, not inf"],
+    ),
+    "data that a workload without any would ignore": (
+        ["train", "digits", "--data", "nothere"],
+        ["the data directory nothere does not exist", "leave it out"],
+    ),
+    "a file that is no Python": (["train", "broken.py"], ["broken.py, line 2: "]),
+    "a name that is not in the file": (
+        ["train", "other.py:workload"],
+        ["unknown name in other.py: 'workload'", "known: make_workload"],
+    ),
+    "a time that lies back": (
+        ["join", "127.0.0.1:9", "--token", "0" * 64, "--wait", "-1s"],
+        ["--wait should be a time of 0s or more", "not -1s"],
+    ),
     "bad batch": (["train", "digits", "--batch", "0"], ["batch: should be at least 1"]),
 }
 
 
 @pytest.mark.parametrize("name", USAGE_ERRORS)
 def test_errors_say_what_was_given_what_is_possible_and_what_to_do(minga: Minga, tmp_path: Path, name: str) -> None:
+    (tmp_path / "broken.py").write_text("x = 1\ndef workload(:\n")
+    (tmp_path / "other.py").write_text("def make_workload():\n    return None\n")
     arguments, words = USAGE_ERRORS[name]
     done = minga(*arguments)
     assert done.returncode == 2
+    assert not (tmp_path / "runs").exists()
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_too_few_open_files_are_told_at_once(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+sys.argv = ["minga", "train", "digits", "--nodes", "2"]
+from minga.cli.main import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "2 ranks need 68 open files in a process, and 60 are allowed here" in done.stderr
+    assert "ulimit -n 68" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_bad_key_in_a_file_is_an_error_with_its_place(minga: Minga, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -213,6 +214,28 @@ def test_a_worker_that_is_killed_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         run_broken(tmp_path, monkeypatch, "kill", transport="gloo")
 
 
+@pytest.mark.chaos
+def test_when_the_fork_server_is_killed_the_run_ends_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "minga", "train", "digits", "--nodes", "2", "--epochs", "1000"]
+    launcher = subprocess.Popen(
+        [*command, "--checkpoint-every", "10steps", "--runs", str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not list(tmp_path.glob("*/checkpoints/*/rank-1.json")):
+            time.sleep(0.1)
+        (fork_server,) = psutil.Process(launcher.pid).children()
+        ranks = fork_server.children()
+        fork_server.kill()
+        _, said = launcher.communicate(timeout=20)
+        assert launcher.returncode == 1
+        assert re.search(r"fork server was ended by SIGKILL.*fork-server\.log; .*minga train --resume", said), said
+        assert not psutil.wait_procs(ranks, timeout=10)[1]
+    finally:
+        launcher.kill()
+        launcher.communicate()
+
+
 def test_a_model_without_parameters(tmp_path: Path) -> None:
     file = write(tmp_path / "broken.py", BROKEN)
     with pytest.raises(WorkloadError, match="Flatten has no parameters to train"):
@@ -227,7 +250,8 @@ def test_a_busy_port(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(PortBusy, match=rf"port {port}: Address already in use.*free one"):
-            run(Experiment(workload="digits", cluster=Cluster(port=port), runs=str(tmp_path)))
+            run(Experiment(workload="digits", cluster=Cluster(port=port, nodes=2), runs=str(tmp_path / "runs")))
+        assert not (tmp_path / "runs").exists()
 
 
 def tree_of(process: psutil.Process) -> list[psutil.Process]:

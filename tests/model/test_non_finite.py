@@ -24,8 +24,9 @@ from minga.runs.directory import event_file
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.testing.problems import blobs
-from minga.training.checkpoints.files import list_checkpoints, read_part
+from minga.training.checkpoints.files import list_checkpoints
 from minga.training.checkpoints.manager import CheckpointManager
+from minga.training.checkpoints.parts import read_part
 from minga.training.loop import train
 from minga.training.train_state import build_train_state
 

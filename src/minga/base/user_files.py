@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from minga.errors import ConfigError, unknown
 
-__all__ = ["check_file", "load_from_file", "names_in_file"]
+__all__ = ["check_file", "check_names", "load_from_file", "names_in_file"]
 
 
 def load_from_file(reference: str) -> Any:
@@ -30,6 +32,47 @@ def load_from_file(reference: str) -> Any:
 def names_in_file(reference: str) -> dict[str, Any]:
     """All that the file of `path/file.py:name` defines."""
     return vars(_import(check_file(reference)))
+
+
+def check_names(reference: str) -> Path:
+    """The file of `path/file.py:name`, read but not imported; an error where it is no Python, or lacks the name."""
+    path = check_file(reference)
+    path_text, _, name = reference.partition(":")
+    try:
+        body = ast.parse(path.read_bytes(), str(path)).body
+    except (SyntaxError, ValueError) as error:
+        raise _not_python(path, error) from None
+    names, all_known = _names_of(body)
+    if all_known and name and name not in names:
+        raise unknown(f"name in {path_text}:", name, [each for each in names if not each.startswith("_")])
+    return path
+
+
+def _names_of(body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
+    """What the statements of a module define at first sight, and whether that is all."""
+    names: list[str] = []
+    all_known = True
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.append(name)
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                names += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+            case ast.Import(names=imported) | ast.ImportFrom(names=imported):
+                names += [each.asname or each.name.partition(".")[0] for each in imported]
+                all_known = all_known and not any(each.name == "*" for each in imported)
+            case ast.Expr() | ast.Pass() | ast.Assert():
+                pass
+            case _:  # inside of `if`, `with`, `try` anything may be
+                all_known = False
+    return names, all_known
+
+
+def _not_python(path: Path, error: SyntaxError | ValueError) -> ConfigError:
+    if not isinstance(error, SyntaxError):
+        return ConfigError(f"{path.name} is no Python: {error}")
+    where = Path(error.filename).name if error.filename else path.name
+    return ConfigError(f"{where}, line {error.lineno}: {error.msg}")
 
 
 def check_file(reference: str) -> Path:
@@ -55,8 +98,7 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[module_name]
-        where = Path(error.filename).name if error.filename else path.name
-        raise ConfigError(f"{where}, line {error.lineno}: {error.msg}") from None
+        raise _not_python(path, error) from None
     except ImportError as error:
         del sys.modules[module_name]
         raise ConfigError(f"{path.name} can't be imported: {error}") from error

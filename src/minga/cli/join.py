@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +45,6 @@ def join(
 
       minga join 10.0.0.1:29600 --token-file token --data /data
     """
-    from minga.base.units import parse_duration
     from minga.engines.joining import Invitation, join_run
     from minga.launch.listening import TOKEN_VARIABLE, find_token, parse_address
 
@@ -64,7 +64,7 @@ def join(
         interface=interface,
         tls=tls,
         runs=runs or "runs",
-        wait_seconds=parse_duration(wait),
+        wait_seconds=_seconds(wait),
     )
 
     def when_known(run: Path, id: str) -> None:
@@ -74,3 +74,12 @@ def join(
     with live_view(quiet=as_json, when_interrupted="left the run; the others go on") as view:
         summary = join_run(invitation, view, when_known=when_known)
     print_result(summary, as_json=as_json, without="the run was over before this node could train")
+
+
+def _seconds(wait: str) -> float:
+    from minga.base.units import parse_duration
+
+    seconds: float = parse_duration(wait)
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"--wait should be a time of 0s or more, such as 10s, not {wait}")
+    return seconds

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from minga.cli.output import present, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from minga.runs.workload import Workload
+    from minga.workloads import BuiltIn
 
 __all__ = ["strategies", "workloads"]
 
@@ -81,7 +80,7 @@ def workloads(data: DataPathOption = None, as_json: JsonOption = False) -> None:
     from minga.workloads import WORKLOADS
 
     place = data_directory(data)
-    listed = [_entry(name, make, place) for name, make in WORKLOADS.items()]
+    listed = [_entry(name, workload, place) for name, workload in WORKLOADS.items()]
     present({"data": str(place), "workloads": listed}, lambda: _print_workloads(listed, place), as_json=as_json)
 
 
@@ -100,7 +99,7 @@ def _print_workloads(listed: list[dict[str, Any]], place: Path) -> None:
     )
 
 
-def _entry(name: str, make: Callable[[Path | None], Workload], place: Path) -> dict[str, Any]:
+def _entry(name: str, workload: BuiltIn, place: Path) -> dict[str, Any]:
     from minga.data.sources import known_datasets
 
     dataset = next(
@@ -108,7 +107,7 @@ def _entry(name: str, make: Callable[[Path | None], Workload], place: Path) -> d
     )
     return {
         "name": name,
-        "what": (inspect.getdoc(make) or "").partition("\n")[0],
+        "what": workload.about,
         "data": dataset.name if dataset is not None else "embedded",
         "here": dataset is None or (place / dataset.folder).is_dir(),
     }

@@ -250,7 +250,7 @@ class ExperimentOptions:
         codec = overrides.pop("strategy.codec", None)
         for setting in settings:
             path, equals, value = setting.partition("=")
-            if not equals:
+            if not equals or not path.strip():
                 raise ConfigError(
                     f"--set {setting!r} should be path.to.field=value, such as training.learning_rate=0.01"
                 )

@@ -11,12 +11,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
-from minga.comm.torch_dist import TorchTransport
+from minga.base.lazy import lazy_module
 from minga.net.sockets import listen
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+    from minga.comm.torch_dist import TorchTransport
+else:
+    dist = lazy_module("torch.distributed")
 
 __all__ = ["hold_meeting", "join_group", "join_meeting"]
 
@@ -62,9 +67,12 @@ def join_group(
 ) -> TorchTransport:
     """Meet the others and connect with them, listening at `address`.
 
-    `hosts`: of all ranks, or this rank's own where nobody knows those of the others before.
+    `hosts`: of all ranks, or this rank's own where nobody knows those of the others before. A rank alone meets nobody.
     """
-    store = join_meeting(meeting_address, meeting_port, name, timeout_seconds)
+    from minga.comm.torch_dist import TorchTransport
+
+    alone = size == 1
+    store = dist.HashStore() if alone else join_meeting(meeting_address, meeting_port, name, timeout_seconds)  # type: ignore[attr-defined]
     if isinstance(hosts, str):
         store.set(f"host/{rank}", hosts)
         hosts = [store.get(f"host/{other}").decode() for other in range(size)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minga.base.config import build
-from minga.engines.local import check
+from minga.engines.checks import check
 from minga.errors import ConfigError, MingaError, RunStopped
 from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.processes import Job
@@ -85,7 +85,7 @@ def join_run(
     )
     description = ask(where, timeout_seconds=invitation.wait_seconds)
     experiment = _experiment(description, invitation)
-    check(experiment)
+    check(experiment, here=1)
     run = make_run_directory(experiment)
     id = invitation.name or f"node-{description.number}"
     when_known(run, id)

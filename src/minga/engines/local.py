@@ -7,12 +7,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from minga.base.spec import describe
-from minga.base.user_files import check_file
-from minga.errors import ConfigError, unknown
-from minga.lab.limits import check_network
+from minga.engines.checks import check
+from minga.errors import ConfigError
 from minga.launch.listening import Listening, prepared
 from minga.launch.orders import MemberOrder, RankOrder
 from minga.launch.placement import COORDINATOR, Placement, coordinator_file, host_ranks, placed
@@ -21,17 +18,14 @@ from minga.launch.processes import Job
 from minga.launch.supervisor import Supervisor, stop_when_asked
 from minga.measure.counters import machine_power
 from minga.membership.state_file import load as load_state
-from minga.model.weights import check_weights
 from minga.report.live import View, in_notebook, live_view
 from minga.report.summary import Summary, summarise
 from minga.runs.directory import alone_in, log_file, make_run_directory, server_folder
 from minga.runs.experiment import Experiment, load
-from minga.runs.network import Network
 from minga.training.checkpoints.files import Manifest
 from minga.training.checkpoints.resume import find_last_good, next_session, rewind_events, set_later_aside
-from minga.workloads import WORKLOADS
 
-__all__ = ["check", "go_on", "run"]
+__all__ = ["go_on", "run"]
 
 
 def run(experiment: Experiment, view: View | None = None, *, listening: Listening | None = None) -> Summary:
@@ -45,24 +39,10 @@ def run(experiment: Experiment, view: View | None = None, *, listening: Listenin
             return run(experiment, shown, listening=listening)
     if listening is not None:
         experiment = prepared(experiment, listening)
-    check(experiment)
-    if experiment.training.start_from is not None:
-        check_weights(Path(experiment.training.start_from))  # before anything is made
+    check(experiment, here=None if listening is None else listening.here)
     directory = make_run_directory(experiment)
     with alone_in(directory):
         return _train(experiment, directory, view or View(), listening=listening)
-
-
-def check(experiment: Experiment) -> None:
-    """`UsageError` for what can't be trained here."""
-    if ".py" in experiment.workload:
-        check_file(experiment.workload)
-    elif experiment.workload not in WORKLOADS:
-        raise unknown("workload", experiment.workload, WORKLOADS, "A workload of your own: file.py:name.")
-    if experiment.in_lab:
-        check_network(experiment.cluster.network or Network(), experiment.hosts)
-    if experiment.cluster.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("cluster.device is cuda, but torch finds no GPU here (minga doctor tells more); use cpu")
 
 
 def go_on(
@@ -80,7 +60,7 @@ def go_on(
     experiment = experiment or before
     if listening is not None:
         experiment = prepared(experiment, listening)
-    check(experiment)
+    check(experiment, here=None if listening is None else listening.here)
     if experiment.workload != before.workload:
         raise ConfigError(f"{directory} is a run of {before.workload}, not of {experiment.workload}")
     if not experiment.checkpoints.enabled:

@@ -49,9 +49,6 @@ def main() -> None:
             print(json.dumps(asdict(JobStarted(job.name, pid))), file=report)
         for pid, status in _ended():
             print(json.dumps(asdict(JobEnded(names.pop(pid), os.waitstatus_to_exitcode(status)))), file=report)
-        if not names:
-            break
-    report.close()
 
 
 def _orders() -> Iterator[list[Job]]:

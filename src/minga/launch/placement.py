@@ -83,6 +83,8 @@ def placed(
         token = new_token() if listening is None else listening.token
         coordinator = _coordinator(experiment, run, token, address, listening=listening)
         yield Placement(None, addresses, places, hosts, [coordinator], token)
+    elif experiment.ranks == 1:
+        yield Placement(Meeting(address=address, port=0, hosts=tuple(hosts)), addresses, places, hosts, [])
     else:
         with hold_meeting(address, experiment.cluster.port) as port:
             yield Placement(Meeting(address=address, port=port, hosts=tuple(hosts)), addresses, places, hosts, [])
@@ -119,7 +121,7 @@ def _in_lab(experiment: Experiment, run: Path, *, elastic: bool) -> Iterator[Pla
                 place=lab.switch,
                 helper=True,
             )
-            yield Placement(meeting, addresses, places, hosts, [keeper])
+            yield Placement(meeting, addresses, places, hosts, [keeper] if experiment.ranks > 1 else [])
 
 
 def keep_meeting(arguments: Mapping[str, Any]) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 from minga.base.config import Config
 from minga.errors import RunError
 
-__all__ = ["Job", "JobEnded", "JobStarted", "Processes", "processes"]
+__all__ = ["ForkServerEnded", "Job", "JobEnded", "JobStarted", "Processes", "processes"]
 
 _GRACE_SECONDS = 0.5
 # Each step takes and gives back the same memory. By default glibc returns large pieces to the kernel, which clears
@@ -73,11 +73,20 @@ class JobEnded:
     """Minus the signal's number, if one ended it."""
 
 
+class ForkServerEnded(RunError):
+    """The fork server has ended by itself, and all processes that it has started with it."""
+
+    def __init__(self, code: int | None, log: Path) -> None:
+        how = f" by {signal.Signals(-code).name}" if code is not None and code < 0 else ""
+        super().__init__(f"the fork server was ended{how}, and all processes of the run with it; its log is {log}")
+
+
 class Processes:
     """Running jobs."""
 
-    def __init__(self, guard: subprocess.Popen[bytes]) -> None:
+    def __init__(self, guard: subprocess.Popen[bytes], log: Path) -> None:
         self._guard = guard
+        self._log = log
         self.awaited: set[str] = set()
         """Names of the jobs that run, without helpers."""
         self._rest = b""
@@ -117,7 +126,7 @@ class Processes:
                     self.pids.pop(ended[-1].name)
             self.awaited -= {each.name for each in ended}
             if not chunk and self.awaited:
-                raise RunError("the process that guards the ranks ended by itself; the end of its log says why")
+                raise ForkServerEnded(self._guard.wait(), self._log)
         return ended
 
     def close(self) -> None:
@@ -156,7 +165,7 @@ def processes(jobs: list[Job], log: Path) -> Iterator[Processes]:
             )
         for descriptor in kept:
             os.close(descriptor)
-        started = Processes(guard)
+        started = Processes(guard, log)
         started.start(*jobs)
         yield started
     finally:

@@ -38,7 +38,7 @@ from minga.strategies.parameter_server.disk_log import DiskUpdateLog
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints.files import Checkpoint
 from minga.training.checkpoints.manager import CheckpointManager, NoCheckpoints
-from minga.training.checkpoints.resume import last_optimizer_state
+from minga.training.checkpoints.parts import last_optimizer_state
 from minga.training.elastic import common_facts, train_elastic
 from minga.training.loop import train
 from minga.training.run_log import traced

@@ -23,7 +23,7 @@ from minga.errors import DataError, MingaError, RankFailed, Refused, RunError, R
 from minga.launch.orders import RankOrder
 from minga.launch.placement import coordinator_file
 from minga.launch.policy import Action, How, Phase, Who, action, how_of
-from minga.launch.processes import Job, JobEnded, Processes, processes
+from minga.launch.processes import ForkServerEnded, Job, JobEnded, Processes, processes
 from minga.measure.event_reader import events_of
 from minga.measure.events import Failed
 from minga.membership.state_file import load as load_state
@@ -92,7 +92,10 @@ class Supervisor:
     def supervise(self, tick: Callable[[], None] = lambda: None) -> None:
         """Until all processes have ended well; raises if the run has not. `tick`: called a few times a second."""
         with processes(list(self._jobs.values()), self._run / "logs" / "fork-server.log") as self._started:
-            self._wait(tick)
+            try:
+                self._wait(tick)
+            except ForkServerEnded as error:
+                raise RunError(f"{error}{_how_to_go_on(self._run)}") from None
         if self._asked() or (self._stopped and not self._failed):
             raise _run_stopped(self._run)
         if self._failed:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 
 from minga.base.lazy import Tensor, nn, torch
 from minga.errors import ConfigError
@@ -51,6 +50,8 @@ def _told(file: Path) -> Iterator[None]:
 
 def take_weights(model: nn.Module, place: Path) -> None:
     """Put all weights and buffers into a model; an error, and the model as it was, if they are not exactly its own."""
+    from safetensors.torch import load_file
+
     file = weights_file(place)
     with _told(file):
         given = load_file(file)

@@ -16,7 +16,7 @@ from minga.comm import Done, Pending, Transport, all_reduce_sum, barrier, broadc
 from minga.comm.collectives import direct, ring
 from minga.model.replica import Replica
 from minga.strategies.base import Strategy, Traits, refuse_momentum_correction
-from minga.strategies.capabilities import Checkpointed
+from minga.strategies.capabilities import Anchored, Checkpointed
 from minga.strategies.compression_levels import CompressionLevel, Conditions, choose, worth_measuring
 from minga.strategies.delta import LAST, Delta
 
@@ -58,7 +58,7 @@ _INERTIA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptive(Strategy, Checkpointed):
+class Adaptive(Strategy, Checkpointed, Anchored):
     """Averages in the background, in the form that brings the freshest news without slowing computing; nobody waits.
 
     Every replica trains on; its delta since the last averaging is exchanged meanwhile, and when the mean is there
@@ -184,17 +184,22 @@ class Adaptive(Strategy, Checkpointed):
         controller: AdaptiveState = replica.state[_KEY]
         if comm.size == 1:
             return
-        begun = torch.zeros(comm.size, dtype=torch.float64)
-        begun[comm.rank] = controller.used.total() + (controller.pending is not None)
-        ring(comm, begun)
-        if begun[comm.rank] < begun.max():
+        begun = controller.used.total() + (controller.pending is not None)
+        if begun < _most(comm, begun):
             if controller.pending is not None:
                 self._complete(replica, comm, controller)
             self._begin(replica, comm, controller)
-        if controller.pending is not None:
-            controller.pending.wait()
-            controller.pending = Done(comm.rank)
-            controller.delta.arrive()
+        controller.arrive(comm.rank)
+
+    def anchor(self, replica: Replica, comm: Transport, since: int) -> Tensor | None:
+        """However old it is: to know of a better one would take the time of an exchange."""
+        controller: AdaptiveState = replica.state[_KEY]
+        delta, completed = controller.delta, controller.used.total()
+        if completed == _most(comm, completed):
+            return delta.anchor
+        controller.arrive(comm.rank)  # others have taken it in already, so that it is here, or nearly
+        assert delta.mean is not None
+        return delta.anchor + delta.mean
 
     def resume(self, replica: Replica, comm: Transport) -> None:
         replica.state[_KEY].last_step = comm.now()
@@ -208,9 +213,33 @@ class Adaptive(Strategy, Checkpointed):
             if controller.pending is None:
                 self._begin(replica, comm, controller, finished=True)
             self._complete(replica, comm, controller)
-        controller.delta.settle(replica, comm, ring, controller.level.codec)
+        self._settle(replica, comm, controller)
         replica.notes["exchanges"] = dict(controller.used)
         replica.notes["steps_late"] = dict(sorted(controller.late.items()))
+
+    def _settle(self, replica: Replica, comm: Transport, controller: AdaptiveState) -> None:
+        """All replicas agree. Nobody has learnt more since the last exchange: what forms had left out is all there is.
+
+        It comes in the most faithful form that takes no longer than exchanges may take from computing, or not at all.
+        """
+        delta = controller.delta
+        if delta.stream.residual is not None and controller.conditions is not None:
+            conditions = controller.conditions
+            most = conditions.overhead * conditions.step_seconds * delta.agreed
+            last = next((each for each in controller.levels if each.seconds(conditions) <= most), None)
+            if last is not None:
+                delta.prepare(replica, comm, ring, last.codec, last.stream)(comm)
+                delta.complete(replica)
+        replica.parameters.copy_(delta.anchor)
+        delta.stream.residual = None
+
+
+def _most(comm: Transport, count: int) -> int:
+    """The largest of all ranks' counts."""
+    counts = torch.zeros(comm.size, dtype=torch.float64)
+    counts[comm.rank] = count
+    ring(comm, counts)
+    return int(counts.max())
 
 
 @dataclass
@@ -225,6 +254,8 @@ class AdaptiveState:
     seconds_per_byte: float
     last_step: float
     hop_seconds: float = 0.0
+    conditions: Conditions | None = None
+    """As all ranks have found them."""
     worth_measuring: list[int] = field(default_factory=list)
     """The forms that might be the best, if they carry enough."""
     measured: list[int] = field(default_factory=list)
@@ -251,6 +282,13 @@ class AdaptiveState:
     hops: deque[float] = field(default_factory=lambda: deque(maxlen=15))
     used: Counter[str] = field(default_factory=Counter)
     late: Counter[int] = field(default_factory=Counter)
+
+    def arrive(self, rank: int) -> None:
+        """Wait for the exchange under way, which is taken in when its time comes."""
+        if self.pending is not None:
+            self.pending.wait()
+            self.pending = Done(rank)
+            self.delta.arrive()
 
     @property
     def step_seconds(self) -> float:
@@ -283,6 +321,7 @@ class AdaptiveState:
 
     def learn(self, conditions: Conditions) -> None:
         """From the last exchange, for the next one; what ranks must do alike follows from what all have received."""
+        self.conditions = conditions
         meeting, seconds = self.seconds
         self.used[describe(self.level.codec)] += 1
         # Meeting includes waiting for slower ranks, so the quickest shows what a hop takes.

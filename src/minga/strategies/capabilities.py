@@ -17,6 +17,7 @@ from minga.base.config import FieldError
 from minga.base.lazy import Tensor
 from minga.base.spec import describe
 from minga.codecs.base import Codec
+from minga.codecs.half import Half
 from minga.comm import Transport
 from minga.comm.collectives import average_in_place
 from minga.errors import UnsupportedError
@@ -26,16 +27,17 @@ from minga.strategies.base import Strategy
 
 __all__ = [
     "Agreeing",
+    "Anchored",
     "Checkpointed",
     "Delegating",
     "Periodic",
     "Remembering",
     "Serving",
     "active",
-    "averaged_replicas",
     "capability",
     "check_nodes",
     "codecs_of",
+    "common_model",
     "trainers",
 ]
 
@@ -103,6 +105,17 @@ class Agreeing:
         """Before `start`, on all ranks that go on together."""
 
 
+class Anchored:
+    """Its replicas part and agree again, and each of them remembers where they last agreed."""
+
+    def anchor(self, replica: Replica, comm: Transport, since: int) -> Tensor | None:
+        """On all ranks in lock step: these parameters, the same bits on every rank; None if all that is older.
+
+        `since`: what was agreed on at this step or before is too old.
+        """
+        return None
+
+
 class Periodic:
     """Most steps exchange nothing."""
 
@@ -158,15 +171,23 @@ def codecs_of(strategy: Strategy) -> tuple[Codec, ...]:
 
 
 @contextlib.contextmanager
-def averaged_replicas(strategy: Strategy, replica: Replica, together: Transport) -> Iterator[None]:
-    """Around an evaluation on the way: meanwhile every replica is what all would agree on now, their mean."""
+def common_model(strategy: Strategy, replica: Replica, together: Transport, *, since: int) -> Iterator[None]:
+    """Around an evaluation on the way: meanwhile every replica is what all agree on.
+
+    That is the last point where they did, which each of them has, so that nobody waits for a network. Where there was
+    none after step `since`, or nobody remembers it, it is the mean of all replicas, exchanged in 16 bits.
+    """
     if not active(strategy, replica).traits.replicas_differ or together.size == 1:
         yield
         return
     own = replica.parameters.clone()
     try:
-        replica.parameters.copy_(capability(strategy, replica, Checkpointed).contribution(replica))
-        average_in_place(together, replica.parameters)  # a peer may fail in the middle of it
+        anchor = capability(strategy, replica, Anchored).anchor(replica, together, since)
+        if anchor is not None:
+            replica.parameters.copy_(anchor)
+        else:
+            replica.parameters.copy_(capability(strategy, replica, Checkpointed).contribution(replica))
+            average_in_place(together, replica.parameters, codec=Half())  # a peer may fail in the middle of it
         yield
     finally:
         replica.parameters.copy_(own)

@@ -49,6 +49,8 @@ class Delta:
     """For outer optimizers with momentum."""
     began: int = 0
     """The step after which the last exchange began."""
+    agreed: int = -1
+    """The step after which the exchange began that led to the anchor; below 0 for the anchor of the start."""
     sent: Tensor | None = None
     """While an exchange is under way: how far the parameters were from the anchor when it began."""
     mean: Tensor | None = None
@@ -136,6 +138,7 @@ class Delta:
         if self.stream.residual is not None:
             own.add_(self.stream.residual, alpha=self._kept)
         self.sent = self.mean = None
+        self.agreed = self.began if steps is None else min(steps)
         if self.ranks > 1:
             replica.progress.merge(self.began if steps is None else steps, self.part)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from minga.base.config import FieldError
-from minga.base.lazy import Tensor
+from minga.base.lazy import Tensor, torch
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.replica import Replica
 from minga.strategies.base import Strategy, Traits, check_least, refuse_momentum_correction
-from minga.strategies.capabilities import Checkpointed
+from minga.strategies.capabilities import Anchored, Checkpointed
 from minga.strategies.delta import LAST, Delta
 
 __all__ = ["DiLoCo"]
@@ -27,7 +27,7 @@ class DiLoCoState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiLoCo(Strategy, Checkpointed):
+class DiLoCo(Strategy, Checkpointed, Anchored):
     """Inner steps with the workload's optimizer, outer ones with Nesterov's (Douillard et al., arXiv:2311.08105).
 
     The mean delta of all replicas over `period` steps is an outer gradient, with which SGD with Nesterov momentum moves
@@ -116,6 +116,12 @@ class DiLoCo(Strategy, Checkpointed):
     def pause(self, replica: Replica, comm: Transport) -> None:
         for delta in replica.state[_KEY].deltas:
             delta.arrive()
+
+    def anchor(self, replica: Replica, comm: Transport, since: int) -> Tensor | None:
+        deltas: list[Delta] = replica.state[_KEY].deltas
+        if any(delta.agreed <= since for delta in deltas):
+            return None
+        return torch.cat([delta.anchor for delta in deltas])
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         """Everybody takes the mean of where the replicas are, without another outer step."""

@@ -16,7 +16,7 @@ from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, Traits, check_least
-from minga.strategies.capabilities import Checkpointed, Periodic, capability, codecs_of
+from minga.strategies.capabilities import Anchored, Checkpointed, Periodic, capability, codecs_of
 from minga.strategies.gossip import Gossip
 from minga.strategies.local_sgd import LocalSGD
 from minga.strategies.single import Single
@@ -25,7 +25,7 @@ __all__ = ["Hierarchical"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hierarchical(Strategy, Checkpointed):
+class Hierarchical(Strategy, Checkpointed, Anchored):
     """One strategy inside each site, another across sites (as in Lin et al., arXiv:1808.07217).
 
     Inside, gradients are averaged in every step, so that the ranks of a site are one replica: while backward runs, or
@@ -172,6 +172,19 @@ class Hierarchical(Strategy, Checkpointed):
 
     def contribution(self, replica: Replica) -> Tensor:
         return capability(self.across, replica, Checkpointed).contribution(replica)
+
+    def anchor(self, replica: Replica, comm: Transport, since: int) -> Tensor | None:
+        """The first ranks of sites know it, and hand it on."""
+        site, found = self._site(comm), None
+        if site.rank == 0:
+            found = capability(self.across, replica, Anchored).anchor(replica, self._level_above(comm), since)
+        known = torch.tensor([float(found is not None)])
+        broadcast(site, known)
+        if not known:
+            return None
+        point = torch.empty_like(replica.parameters) if found is None else found.clone()
+        broadcast(site, point)
+        return point
 
     def finish(self, replica: Replica, comm: Transport) -> None:
         site = self._site(comm)

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 
 from minga.base.config import FieldError
+from minga.base.lazy import Tensor
 from minga.comm import COLLECTIVES, Transport
 from minga.comm.collectives import CollectiveName
 from minga.model.layout import Bucket
 from minga.model.replica import Replica
 from minga.strategies.all_reduce import AllReduce
 from minga.strategies.base import Strategy, Traits, check_least, refuse_momentum_correction
-from minga.strategies.capabilities import Checkpointed, Periodic
+from minga.strategies.capabilities import Anchored, Checkpointed, Periodic
 from minga.strategies.delta import LAST, Delta, average_optimizers
 
 __all__ = ["LocalSGD"]
@@ -33,7 +34,7 @@ class LocalSGDState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSGD(Strategy, Checkpointed, Periodic):
+class LocalSGD(Strategy, Checkpointed, Periodic, Anchored):
     """Average parameters every `period` steps (Stich, arXiv:1805.09767), if wanted while the next period computes.
 
         x_i <- x_i - lr * gradient_i        in every step, by the workload's optimizer, on each rank i alone
@@ -126,6 +127,12 @@ class LocalSGD(Strategy, Checkpointed, Periodic):
         delta = replica.state[_KEY].delta
         if delta is not None:
             delta.arrive()
+
+    def anchor(self, replica: Replica, comm: Transport, since: int) -> Tensor | None:
+        delta: Delta | None = replica.state[_KEY].delta
+        if delta is None:  # gradients are averaged: replicas are equal
+            return replica.parameters
+        return delta.anchor if delta.agreed > since else None
 
     def exchanges(self, replica: Replica) -> bool:
         state: LocalSGDState = replica.state[_KEY]

@@ -25,7 +25,7 @@ from minga.model.replica import Replica
 from minga.runs.experiment import Checkpoints, Cluster, Experiment, Training
 from minga.runs.workload import Workload
 from minga.strategies import Single, Strategy
-from minga.strategies.capabilities import Checkpointed, active, capability
+from minga.strategies.capabilities import Anchored, Checkpointed, active, capability
 from minga.testing.problems import adam, blobs, counter, sgd_with_momentum
 from minga.testing.worlds import train_in_threads, train_with_checkpoints, train_without
 from minga.training.checkpoints.files import list_checkpoints
@@ -136,15 +136,18 @@ class StrategyConformance:
         assert torch.equal(states[0].replica.parameters, states[1].replica.parameters)
         assert _loss(states[0].replica, workload) < 0.8 * _initial_loss(workload)
 
-    def test_evaluations_on_the_way_are_of_the_model_that_all_would_agree_on(self) -> None:
+    def test_evaluations_on_the_way_are_of_a_model_that_all_agree_on(self) -> None:
+        """The mean of all replicas after some step since the evaluation before, or nearly; all ranks test the same."""
         workload = blobs(optimizer=adam)
         brought: dict[int, dict[str, Tensor]] = defaultdict(dict)
         tested: dict[int, dict[str, Tensor]] = defaultdict(dict)
         steps: dict[str, int] = {}
+        in_charge: dict[int, Strategy] = {}
 
         def look(state: TrainState, comm: Transport) -> None:
             name, replica = threading.current_thread().name, state.replica
             steps[name] = replica.step
+            in_charge[replica.step] = active(self.make(), replica)
             if active(self.make(), replica).traits.lockstep:
                 brought[replica.step][name] = (
                     capability(self.make(), replica, Checkpointed).contribution(replica).clone()
@@ -161,11 +164,19 @@ class StrategyConformance:
         self.watch(dataclasses.replace(workload, predict=predict), look, epochs=3)
         on_the_way = sorted(tested)[:-1]  # the last one is after `finish`
         assert len(on_the_way) >= 2
-        for step in on_the_way:
+        means = {step: torch.stack(list(vectors.values())).mean(0) for step, vectors in brought.items()}
+        for before, step in itertools.pairwise(on_the_way):
             found = list(tested[step].values())
             assert all(torch.equal(each, found[0]) for each in found), f"ranks test other models after step {step}"
-            mean = torch.stack(list(brought[step].values())).mean(0)
-            torch.testing.assert_close(found[0], mean, msg=f"not the mean of all after step {step}")
+            if not isinstance(in_charge[step], Anchored):
+                known, most = [step], 0.01
+            elif in_charge[step].traits.adapts:  # its exchanges take as long as they take
+                known, most = list(means), 0.7
+            else:  # less what codecs have left out until then
+                known, most = list(range(before + 1, step + 1)), 0.7
+            way = (means[step] - means[before]).norm()
+            off = min((found[0] - means[each]).norm() for each in known) / way
+            assert off < most, f"not a common model after step {step}, but {off:.2f} of the way of an epoch from it"
 
     def test_its_traits_are_true(self) -> None:
         strategy = self.make()

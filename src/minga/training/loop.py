@@ -12,7 +12,7 @@ from minga.model.buffers import agree_on_buffers, take_buffers
 from minga.model.replica import Replica
 from minga.runs.experiment import Experiment
 from minga.strategies.base import Strategy
-from minga.strategies.capabilities import Serving, active, averaged_replicas, capability, trainers
+from minga.strategies.capabilities import Serving, active, capability, common_model, trainers
 from minga.training.checkpoints.manager import NoCheckpoints
 from minga.training.pace import Pace
 from minga.training.run_log import RunLog
@@ -42,10 +42,11 @@ def train(
     pace = Pace(experiment, comm, spans)
     whole_batch = WholeBatch(experiment, replica, comm, pace)
 
-    def test(together: Transport, *, differ: bool) -> dict[str, float]:
-        """Agree on buffers, then look how good the model is."""
+    def test(together: Transport, *, since: int | None) -> dict[str, float]:
+        """Agree on buffers, then look how good the model is. `since`: of the test before; None where all agree now."""
         with run_log.evaluation(order.progress, together) as findings:
-            with averaged_replicas(strategy, replica, together) if differ else contextlib.nullcontext():
+            same = contextlib.nullcontext()
+            with same if since is None else common_model(strategy, replica, together, since=since):
                 agree_on_buffers(replica.model, together)
                 findings.take(state.evaluate(together))
         return findings.numbers
@@ -54,7 +55,7 @@ def train(
         with checkpoints.put_back():
             start_together(strategy, replica, comm)
         run_log.started(samples=order.samples, batch=state.batch, epochs=state.epochs, steps=state.steps)
-        begun = 0
+        begun, tested = 0, replica.step
 
         while True:
             ranks = trainers(strategy, replica, comm)
@@ -88,13 +89,14 @@ def train(
                 # Ranks that are not in lock step must not wait for each other: rank 0 looks at what it has.
                 together = active(strategy, replica).traits.lockstep
                 if together or comm.rank == 0:
-                    metrics = test(comm.group(range(ranks) if together else [0]), differ=True)
+                    metrics = test(comm.group(range(ranks) if together else [0]), since=tested)
+                tested = replica.step
             checkpoints.stepped(good=good, metrics=metrics)
 
         with spans.span("exchange"):
             strategy.finish(replica, comm)
     run_log.finished()
-    test(comm.group(range(trainers(strategy, replica, comm))), differ=False)
+    test(comm.group(range(trainers(strategy, replica, comm))), since=None)
 
 
 def start_together(strategy: Strategy, replica: Replica, comm: Transport) -> None:

@@ -13,7 +13,8 @@ from minga.strategies import Gossip
 from minga.testing.problems import adam, blobs
 from minga.testing.worlds import train_with_checkpoints
 from minga.training.checkpoints.files import Checkpoint, list_checkpoints
-from minga.training.checkpoints.resume import find_last_good, load_shared
+from minga.training.checkpoints.parts import load_shared
+from minga.training.checkpoints.resume import find_last_good
 from minga.training.checkpoints.snapshot import Snapshot
 
 CHANGES = [
@@ -82,7 +83,7 @@ def test_joined_parts_are_the_servers(tmp_path: Path) -> None:
 
 
 def read(checkpoint: Checkpoint, rank: int) -> Snapshot:
-    from minga.training.checkpoints.files import read_part
+    from minga.training.checkpoints.parts import read_part
 
     return read_part(checkpoint, rank)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,9 +19,10 @@ import pytest
 import torch
 
 from minga.errors import CheckpointError
-from minga.training.checkpoints.files import Checkpoint, list_checkpoints, prune, read_part, remove_leftovers
+from minga.training.checkpoints.files import FORMAT, Checkpoint, list_checkpoints, prune, remove_leftovers
+from minga.training.checkpoints.parts import read_part
 from minga.training.checkpoints.resume import find_last_good, set_later_aside
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
+from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part, write_part
 
 
@@ -289,6 +291,20 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path, dying: Callable[[Path, 
     assert places == {"write_part", "write_partial", "give_name", "sync_directory", "prune"}
 
 
+def test_without_a_thread_the_failure_is_told_and_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    failures: Failures = []
+    writer = writer_of(tmp_path, failures)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_memory)
+        writer.submit(part_of(1))
+        assert [name for name, _ in failures] == ["step-00000001"]
+        assert writer.close(10)
+    assert names(tmp_path) == []
+
+
 # --- damage ----------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +329,42 @@ def other_format(directory: Path) -> None:
     (directory / "rank-1.json").write_text(json.dumps({**table, "format": 99}))
 
 
+def older_part(directory: Path) -> None:
+    for path in (directory.parent / "step-00000001").glob("rank-1.*"):
+        shutil.copy(path, directory)
+
+
+def older_state(directory: Path) -> None:
+    """With a manifest that says it is of this step."""
+    older = directory.parent / "step-00000001"
+    shutil.copy(older / "rank-1.safetensors", directory)
+    table = json.loads((older / "rank-1.json").read_text())
+    (directory / "rank-1.json").write_text(json.dumps({**table, "step": 2, "checkpoint": directory.name}))
+
+
+def hostile_header(directory: Path) -> None:
+    """Of a size that would take all memory, with the hash that fits it."""
+    content = (1 << 62).to_bytes(8, "little") + b"{}"
+    (directory / "rank-1.safetensors").write_bytes(content)
+    table = json.loads((directory / "rank-1.json").read_text())
+    named = {**table, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (directory / "rank-1.json").write_text(json.dumps(named))
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    def make(directory: Path) -> None:
+        (directory / name).unlink()
+        os.mkfifo(directory / name)
+
+    return make
+
+
 DAMAGES = {
+    "an older part": (older_part, "rank-1.json is of another checkpoint, step-00000001"),
+    "an older state": (older_state, "rank-1.safetensors is of another step or rank"),
+    "a hostile header": (hostile_header, "rank-1.safetensors is malformed"),
+    "a pipe for data": (pipe("rank-1.safetensors"), "rank-1.safetensors is malformed: it is no file"),
+    "a pipe for a manifest": (pipe("rank-1.json"), "rank-1.json can't be used: it is no file"),
     "cut short": (cut_short, "rank-1.safetensors has .* bytes instead of"),
     "a bit": (flip_a_bit, "rank-1.safetensors was changed"),
     "no manifest": (lambda directory: (directory / "rank-1.json").unlink(), "rank-1.json is missing"),

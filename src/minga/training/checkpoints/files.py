@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from minga.errors import CheckpointError, ProtocolError
-from minga.model.blob import parse
+from safetensors import SafetensorError, safe_open
+
+from minga.errors import ProtocolError
 from minga.net import strict
 from minga.net.strict import Count
-from minga.training.checkpoints.snapshot import FORMAT, Snapshot
 
 __all__ = [
+    "FORMAT",
     "Checkpoint",
     "Manifest",
     "best_of",
@@ -33,12 +34,14 @@ __all__ = [
     "list_checkpoints",
     "partial_of",
     "prune",
-    "read_part",
     "remove_leftovers",
     "summary_of",
     "sync_directory",
     "write_partial",
 ]
+
+FORMAT = 1
+"""Of snapshots and manifests."""
 
 _NAME = re.compile(r"step-(\d{8,})|moment-(\d{3,})-(\d{8,})")
 _PARTIAL = ".partial"
@@ -68,6 +71,8 @@ class Manifest(strict.StrictRecord):
     sha256: str
     time: str
     """When it was written, for people."""
+    checkpoint: str | None = None
+    """The name of the checkpoint that it is a part of, which no other part has."""
     metric: str | None = None
     """What the model was tested by at this step, if it was."""
     value: float | None = None
@@ -80,7 +85,7 @@ class Manifest(strict.StrictRecord):
     def read(cls, path: Path) -> Self:
         """`OSError` where there is none, `ProtocolError` where it is malformed."""
         try:
-            table = json.loads(path.read_bytes())
+            table = json.loads(_regular(path).read_bytes())
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"it is no JSON: {error}") from None
         if isinstance(table, dict) and table.get("format", FORMAT) != FORMAT:
@@ -108,6 +113,11 @@ class Checkpoint:
         match = _NAME.fullmatch(self.name)
         assert match is not None
         return (0, int(match[1])) if match[1] is not None else (1, int(match[2]), int(match[3]))
+
+    @property
+    def step(self) -> int | None:
+        """Of all ranks, where they are in lock step."""
+        return self.order[1] if self.order[0] == 0 else None
 
     def manifest(self, rank: int) -> Manifest:
         return Manifest.read(self.directory / f"rank-{rank}.json")
@@ -146,25 +156,43 @@ class Checkpoint:
             manifest = self.manifest(rank)
             if (manifest.rank, manifest.ranks) != (rank, ranks):
                 return f"rank-{rank}.json is of rank {manifest.rank} of {manifest.ranks}"
+            if manifest.checkpoint not in (None, self.name) or (self.step is not None and manifest.step != self.step):
+                other = manifest.checkpoint or f"step {manifest.step}"
+                return f"rank-{rank}.json is of another checkpoint, {other}"
         except FileNotFoundError:
             return f"rank-{rank}.json is missing"
         except (OSError, ProtocolError) as error:
             return f"rank-{rank}.json can't be used: {error}"
         try:
-            size = path.stat().st_size
+            size = _regular(path).stat().st_size
             if size != manifest.bytes:
                 return f"{path.name} has {size:,} bytes instead of {manifest.bytes:,}"
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != manifest.sha256:
+                return f"{path.name} was changed: its SHA-256 is another"
+            with safe_open(path, framework="np") as content:  # looks at the header and where each tensor lies
+                facts = json.loads(content.metadata()["minga"])
+            if (facts["step"], facts["rank"], facts["ranks"]) != (manifest.step, rank, ranks):
+                return f"{path.name} is of another step or rank than its manifest says"
         except FileNotFoundError:
             return f"{path.name} is missing"
         except OSError as error:
-            return f"{path.name} can't be read: {error.strerror}"
-        return None if digest == manifest.sha256 else f"{path.name} was changed: its SHA-256 is another"
+            return f"{path.name} can't be read: {error.strerror or error}"
+        except (ProtocolError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+            return f"{path.name} is malformed: {error}"
+        return None
 
     @property
     def nbytes(self) -> int:
         return sum(path.stat().st_size for path in self.directory.iterdir())
+
+
+def _regular(path: Path) -> Path:
+    """The path of a file; `ProtocolError` for what is none, such as a pipe, which to read might never end."""
+    if path.exists() and not path.is_file():
+        raise ProtocolError("it is no file")
+    return path
 
 
 def list_checkpoints(run: Path) -> list[Checkpoint]:
@@ -174,22 +202,6 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
         return []
     found = [Checkpoint(path) for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda checkpoint: checkpoint.order)
-
-
-def read_part(checkpoint: Checkpoint, rank: int) -> Snapshot:
-    """One rank's part, checked against its manifest; `CheckpointError` with the file's name where that fails."""
-    path = checkpoint.directory / f"rank-{rank}.safetensors"
-    try:
-        manifest, data = checkpoint.manifest(rank), path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != manifest.sha256:
-            raise ProtocolError(f"{path} was changed: its SHA-256 is another")
-        tensors, metadata = parse(data)
-        return Snapshot.from_parts(tensors, metadata.get("minga", ""))
-    except OSError as error:
-        problem = f"can't read {error.filename}: {error.strerror}"
-    except ProtocolError as error:
-        problem = str(error)
-    raise CheckpointError(f"can't go on from {checkpoint.directory}: {problem}")
 
 
 def write_partial(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:

@@ -30,8 +30,8 @@ from minga.strategies.base import Strategy
 from minga.strategies.capabilities import Checkpointed, active, capability, trainers
 from minga.strategies.parameter_server.state import ServerState
 from minga.training.checkpoints import snapshot
-from minga.training.checkpoints.files import Checkpoint, checkpoint_name, read_part, remove_leftovers
-from minga.training.checkpoints.resume import load_shared
+from minga.training.checkpoints.files import Checkpoint, checkpoint_name, remove_leftovers
+from minga.training.checkpoints.parts import load_shared, read_part
 from minga.training.checkpoints.schedule import CheckpointSchedule, Verdict
 from minga.training.checkpoints.snapshot import Snapshot
 from minga.training.checkpoints.writer import CheckpointWriter, Part

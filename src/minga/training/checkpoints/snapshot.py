@@ -29,11 +29,11 @@ from minga.model.sliced_optimizer import pieces_from, pieces_to
 from minga.strategies.base import Strategy
 from minga.strategies.capabilities import Checkpointed, Remembering, capability, trainers
 from minga.strategies.parameter_server.state import ServerState, optimizer_state
+from minga.training.checkpoints.files import FORMAT
 from minga.training.train_state import TrainState
 
-__all__ = ["FORMAT", "Snapshot", "layout_hash", "longest_blob", "put_back", "take"]
+__all__ = ["Snapshot", "layout_hash", "longest_blob", "put_back", "take"]
 
-FORMAT = 1
 _MEMORY, _BUFFER = "memory:", "buffer:"
 
 

@@ -61,6 +61,7 @@ def write_part(run: Path, part: Part) -> int:
             offset=facts["order"]["offset"],
             bytes=size,
             sha256=digest,
+            checkpoint=part.name,
             time=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         write_partial(manifest, [said.to_json().encode()])
@@ -112,8 +113,14 @@ class CheckpointWriter:
             self._waiting.pop(best, None)
             self._waiting[best] = part
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="minga-checkpoints", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="minga-checkpoints", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no memory for it, or too many
+                    self._waiting.clear()
+                    self._failed(part.name, error)
+                    return
+                self._thread = thread
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
