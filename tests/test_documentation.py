@@ -1,6 +1,6 @@
 """What Markdown pages say of files and names is true: links, anchors, paths, and names that begin with `minga.`
 
-    docs/metrics.md:6: there is no tests/evaluate
+docs/metrics.md:6: there is no tests/evaluate
 """
 
 from __future__ import annotations
