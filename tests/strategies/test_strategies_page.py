@@ -24,6 +24,7 @@ EXAMPLE = PAGE.split("```python\n")[1].split("```")[0]
 INTERFACE = ["codec", "check", "traits", "start", "step", "gradient_ready", "finish"]
 PROTOCOLS = [
     capabilities.Agreeing,
+    capabilities.Anchored,
     capabilities.Checkpointed,
     capabilities.Delegating,
     capabilities.Periodic,
