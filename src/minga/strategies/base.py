@@ -28,7 +28,7 @@ class Traits:
     """All ranks that train are at the same step, so they can meet for an evaluation or a checkpoint."""
 
     replicas_differ: bool = True
-    """Replicas may differ between steps: evaluations and checkpoints take their mean."""
+    """Replicas may differ between steps: who looks at the model asks for what they agree on."""
 
     averages_gradients: bool = False
     """Every step applies the mean of all ranks' gradients, as one process with all samples would."""
