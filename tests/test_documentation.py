@@ -103,12 +103,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pages
 def test_files_of_the_project_are_there(page: Path) -> None:
     wrong = []
-    for where, code, _ in code_of(page):
+    for where, code, line in code_of(page):
+        folders = [ROOT, PACKAGE, ROOT / "tests", *(PACKAGE / room for room in _ROOM.findall(line))]
         wrong += [f"{where}: there is no {path}" for path in _IN_PROJECT.findall(code) if not is_there(path, ROOT)]
         wrong += [
             f"{where}: there is no {path}, neither in the package nor in its tests"
             for path in _MODULE_FILE.findall(code)
-            if not is_there(path, ROOT, PACKAGE, ROOT / "tests")
+            if not is_there(path, *folders)
         ]
     assert not wrong, "\n".join(wrong)
 
