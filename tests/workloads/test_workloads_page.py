@@ -78,7 +78,6 @@ def test_the_example_of_the_repository_is_one() -> None:
 
 def test_every_built_in_workload_is_in_the_list_with_its_line() -> None:
     listed = PAGE.split("## The built-in ones")[1]
-    for make in dict.fromkeys(WORKLOADS.values()):
-        names = ", ".join(f"`{name}`" for name, each in WORKLOADS.items() if each is make)
-        line = (inspect.getdoc(make) or "").partition("\n")[0]
-        assert f"| {names} | {line} |" in listed
+    for workload in dict.fromkeys(WORKLOADS.values()):
+        names = ", ".join(f"`{name}`" for name, each in WORKLOADS.items() if each == workload)
+        assert workload.about and f"| {names} | {workload.about} |" in listed
