@@ -4,7 +4,8 @@
     ├── UsageError (ValueError)      what was given can't work; the message says what can
     │   ├── ConfigError              a field, a key, a strategy's name
     │   ├── WorkloadError            the model, the file it comes from, the loss
-    │   └── DataError                a data set that is missing or damaged
+    │   ├── DataError                a data set that is missing or damaged
+    │   └── PortBusy                 somebody else listens on the port that was asked for
     └── RunError (RuntimeError)      the run was fine on paper and failed on the way
         ├── DownloadFailed           a connection broke off too often; what has come is kept
         ├── DivergedError            too many steps in a row with NaN or infinite values
@@ -22,7 +23,6 @@
         ├── RankFailed               the rank that failed first, as the launcher reports it
         ├── LabError                 no lab can be made here, or one is gone
         ├── ProtocolError            what came from elsewhere is not what it should be
-        ├── PortBusy                 somebody else listens on the port that was asked for
         └── UnsupportedError         this transport or device can't do that
 
 The command line prints a `MingaError` as one message without a traceback: usage errors end with exit code 2,

@@ -96,7 +96,7 @@ USAGE_ERRORS = {
     ),
     "an infinite rate": (
         ["train", "digits", "--set", "training.learning_rate=inf"],
-        ["learning_rate: should be a number above 0, not inf"],
+        ["learning_rate: should be more than 0 and finite, not inf"],
     ),
     "data that a workload without any would ignore": (
         ["train", "digits", "--data", "nothere"],

@@ -159,7 +159,8 @@ class Training(Config):
         if self.seed >= 1 << 31:
             raise FieldError(("seed",), f"should be below {1 << 31}, not {self.seed}")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise FieldError(("learning_rate",), f"should be a number above 0, not {self.learning_rate:g}")
+            finite = " and finite" if self.learning_rate == math.inf else ""
+            raise FieldError(("learning_rate",), f"should be more than 0{finite}, not {self.learning_rate:g}")
 
     def evaluates_between(self, before: float, after: float) -> bool:
         """Whether an evaluation is due somewhere after `before` and up to `after`, both in epochs from the start."""

@@ -213,25 +213,9 @@ class Adaptive(Strategy, Checkpointed, Anchored):
             if controller.pending is None:
                 self._begin(replica, comm, controller, finished=True)
             self._complete(replica, comm, controller)
-        self._settle(replica, comm, controller)
+        controller.delta.settle(replica, comm, ring, controller.level.codec)
         replica.notes["exchanges"] = dict(controller.used)
         replica.notes["steps_late"] = dict(sorted(controller.late.items()))
-
-    def _settle(self, replica: Replica, comm: Transport, controller: AdaptiveState) -> None:
-        """All replicas agree. Nobody has learnt more since the last exchange: what forms had left out is all there is.
-
-        It comes in the most faithful form that takes no longer than exchanges may take from computing, or not at all.
-        """
-        delta = controller.delta
-        if delta.stream.residual is not None and controller.conditions is not None:
-            conditions = controller.conditions
-            most = conditions.overhead * conditions.step_seconds * delta.agreed
-            last = next((each for each in controller.levels if each.seconds(conditions) <= most), None)
-            if last is not None:
-                delta.prepare(replica, comm, ring, last.codec, last.stream)(comm)
-                delta.complete(replica)
-        replica.parameters.copy_(delta.anchor)
-        delta.stream.residual = None
 
 
 def _most(comm: Transport, count: int) -> int:
@@ -254,8 +238,6 @@ class AdaptiveState:
     seconds_per_byte: float
     last_step: float
     hop_seconds: float = 0.0
-    conditions: Conditions | None = None
-    """As all ranks have found them."""
     worth_measuring: list[int] = field(default_factory=list)
     """The forms that might be the best, if they carry enough."""
     measured: list[int] = field(default_factory=list)
@@ -321,7 +303,6 @@ class AdaptiveState:
 
     def learn(self, conditions: Conditions) -> None:
         """From the last exchange, for the next one; what ranks must do alike follows from what all have received."""
-        self.conditions = conditions
         meeting, seconds = self.seconds
         self.used[describe(self.level.codec)] += 1
         # Meeting includes waiting for slower ranks, so the quickest shows what a hop takes.

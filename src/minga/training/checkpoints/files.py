@@ -114,11 +114,6 @@ class Checkpoint:
         assert match is not None
         return (0, int(match[1])) if match[1] is not None else (1, int(match[2]), int(match[3]))
 
-    @property
-    def step(self) -> int | None:
-        """Of all ranks, where they are in lock step."""
-        return self.order[1] if self.order[0] == 0 else None
-
     def manifest(self, rank: int) -> Manifest:
         return Manifest.read(self.directory / f"rank-{rank}.json")
 
@@ -156,9 +151,8 @@ class Checkpoint:
             manifest = self.manifest(rank)
             if (manifest.rank, manifest.ranks) != (rank, ranks):
                 return f"rank-{rank}.json is of rank {manifest.rank} of {manifest.ranks}"
-            if manifest.checkpoint not in (None, self.name) or (self.step is not None and manifest.step != self.step):
-                other = manifest.checkpoint or f"step {manifest.step}"
-                return f"rank-{rank}.json is of another checkpoint, {other}"
+            if manifest.checkpoint not in (None, self.name):
+                return f"rank-{rank}.json is of another checkpoint, {manifest.checkpoint}"
         except FileNotFoundError:
             return f"rank-{rank}.json is missing"
         except (OSError, ProtocolError) as error:
