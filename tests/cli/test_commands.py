@@ -99,5 +99,22 @@ call("strategies", "--json")
 from minga.runs.experiment import load
 load(Path("experiment.toml")).to_toml()
 assert "torch" not in sys.modules and "numpy" not in sys.modules
+call("workloads")
+call("bench", "--list")
+call("data", "list")
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_launcher_of_a_run_needs_no_torch(tmp_path: Path) -> None:
+    """Its ranks do: it would start them a second later, and hold 200 MB beside them."""
+    program = """
+import sys
+from minga.cli.main import application
+try:
+    application(["train", "digits", "--nodes", "2", "--steps", "2", "--json"], standalone_mode=False)
+except SystemExit as leaving:
+    assert not leaving.code
+assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)

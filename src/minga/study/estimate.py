@@ -16,15 +16,15 @@ import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-
+from minga.base.lazy import torch
 from minga.base.spec import describe
-from minga.data.batches import first_samples, length
-from minga.model.torch_threads import torch_threads
 from minga.runs.experiment import Experiment
-from minga.runs.workload import Workload, load_workload
 from minga.study.cells import Cell
+
+if TYPE_CHECKING:
+    from minga.runs.workload import Workload
 
 __all__ = ["Forecast"]
 
@@ -54,6 +54,9 @@ class Forecast:
         self._cells = {cell.identity: cell for cell in cells}
         self._took: dict[str, list[float]] = {}
         self._prices: dict[str, float] = {}
+        from minga.data.batches import length  # these import torch, which a list of studies does without
+        from minga.runs.workload import load_workload
+
         workloads: dict[tuple[str, str | None], _Workload] = {}
         for cell in self._cells.values():
             key = (cell.experiment.workload, cell.experiment.data)
@@ -127,6 +130,9 @@ def _exchange_seconds(experiment: Experiment, known: _Workload) -> float:
 
 def _measure(workload: Workload, batch: int) -> float:
     """Seconds of forward and backward; a model that fails here is left to its run, which explains it better."""
+    from minga.data.batches import first_samples
+    from minga.model.torch_threads import torch_threads
+
     try:
         with torch_threads(1):
             model = workload.model()
