@@ -155,3 +155,49 @@ def test_a_replica_without_samples_does_not_move_alone() -> None:
     replica.gradients.fill_(3.0)
     replica.update(averaged=False)
     assert torch.equal(replica.parameters, before)
+
+
+class Clamped(nn.Module):
+    """Keeps its weights small, as some published models do: by giving the parameter another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.inner.weight.data = self.inner.weight.data.clamp(-0.3, 0.3)
+        outputs: torch.Tensor = self.inner(inputs)
+        return outputs
+
+
+def test_a_parameter_that_gets_another_tensor_in_forward_is_trained_on() -> None:
+    torch.manual_seed(0)
+    mine, theirs = Clamped(), Clamped()
+    theirs.load_state_dict(mine.state_dict())
+    replica, optimizer = replica_of(mine, momentum=0.9), torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9)
+    for step in range(5):
+        inputs = torch.full((4, 3), 0.5 * step)
+        replica.compute_gradients(lambda inputs=inputs: (mine(inputs) - 3).square().mean())
+        replica.update()
+        optimizer.zero_grad()
+        (theirs(inputs) - 3).square().mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(mine.inner.weight, theirs.inner.weight)
+    assert torch.equal(replica.parameters[:6], mine.inner.weight.detach().reshape(-1))
+
+
+def test_a_model_whose_memory_is_laid_out_anew_is_trained_on() -> None:
+    model = nn.Conv2d(3, 4, 3)
+    replica = replica_of(model)
+    model.to(memory_format=torch.channels_last)
+    replica.compute_gradients(lambda: model(torch.ones(1, 3, 5, 5)).sum())
+    replica.update()
+    assert torch.equal(replica.parameters[: 4 * 27], model.weight.detach().reshape(-1))
+
+
+def test_a_model_of_another_type_than_before_is_refused() -> None:
+    model = nn.Linear(3, 2)
+    replica = replica_of(model)
+    model.double()
+    with pytest.raises(WorkloadError, match=r"weight was \(2, 3\) torch.float32 on cpu when training began and is"):
+        replica.compute_gradients(lambda: model(torch.ones(1, 3, dtype=torch.float64)).sum())

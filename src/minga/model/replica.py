@@ -71,6 +71,7 @@ class Replica:
         self.parameters, self.gradients = _flatten(tensors, self.layout)
         self._begin(spans)
         self._gradient_views = [tensor.grad for tensor in tensors]
+        self._pointers = [tensor.data_ptr() for tensor in tensors]
         self._groups = _group_of_each(self._tensors, optimizer)
         if keep_optimizer:
             self._flat_optimizer = SlicedOptimizer.in_place(optimizer, self.layout, tensors)
@@ -199,6 +200,7 @@ class Replica:
             raise WorkloadError("the loss does not depend on the model: was it detached or computed by no_grad?")
         with self.spans.span("backward"):
             loss.backward()  # type: ignore[no-untyped-call]
+        self._keep_in_place()
         if not self.buckets:
             self._check_finite(self.layout.places, self.gradients)
 
@@ -298,6 +300,21 @@ class Replica:
             bucket.filled.clear()
             bucket.pending = None
         self._next_bucket = 0
+
+    def _keep_in_place(self) -> None:
+        """Parameters that have got another storage, as by `p.data = p.data.clamp(0, 1)`, are views again, of its values.
+
+        Otherwise what is exchanged and updated would not be what the model computes with.
+        """
+        for (name, tensor), pointer, place in zip(self._tensors, self._pointers, self.layout.places, strict=True):
+            if tensor.data_ptr() == pointer:
+                continue
+            view = self.parameters[place.start : place.stop].view(place.shape)
+            if (tensor.shape, tensor.dtype, tensor.device) != (view.shape, view.dtype, view.device):
+                was, now = (f"{tuple(each.shape)} {each.dtype} on {each.device}" for each in (view, tensor))
+                raise WorkloadError(f"{name} was {was} when training began and is {now} now; change models before that")
+            view.copy_(tensor.data)
+            tensor.data = view
 
     def hand_over_momentum(self) -> float:
         """SGD's momentum, which the optimizer has no longer: somebody else accumulates it from now on."""

@@ -84,6 +84,7 @@ class SizedReplica(SimulatedReplica):
         self.layout = layout
         self._tensors = []
         self._gradient_views = []
+        self._pointers = []
         self.model = torch.nn.Module()
         self.channels_of_batch_norms = profile.batch_norms
         self.optimizer = _optimizer_like(profile)
