@@ -302,7 +302,7 @@ class Replica:
         self._next_bucket = 0
 
     def _keep_in_place(self) -> None:
-        """Parameters that have got another storage, as by `p.data = p.data.clamp(0, 1)`, are views again, of its values.
+        """Parameters that have got another storage, as by `p.data = p.data.clamp(0, 1)`, are views again of its values.
 
         Otherwise what is exchanged and updated would not be what the model computes with.
         """
