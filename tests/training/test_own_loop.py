@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 from minga.comm.threads import ThreadWorld, run_threads
 from minga.comm.transport import Transport
 from minga.errors import UsageError, WorkloadError
-from minga.strategies import AllReduce, ParameterServer, Strategy
+from minga.strategies import AllReduce, LocalSGD, ParameterServer, Strategy
 from minga.training.own_loop import OwnLoop
 
 DATA = TensorDataset(torch.arange(22, dtype=torch.float64).unsqueeze(1) / 10, torch.arange(22))
@@ -150,6 +150,31 @@ def test_a_step_of_the_optimizer_besides_is_refused() -> None:
     with pytest.raises(UsageError, match=r"remove optimizer\.step"):
         optimizer.step()
     run.finish()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (LocalSGD(), r"remove loss.backward\(\); .*run.step\(\(first \+ second\) / 2\)"),
+        (AllReduce(), r"in several pieces.*remove loss.backward\(\), which run.step\(loss\) does"),
+    ],
+    ids=["as a whole", "in buckets"],
+)
+def test_gradients_that_are_there_before_a_step_are_refused(strategy: Strategy, said: str) -> None:
+    """Added up over several batches, as in every tutorial: they would be lost in silence."""
+    model = nn.Linear(1, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = OwnLoop(strategy, ThreadWorld(1).transport(0))
+    _, _, shared = run.prepare(model, optimizer, DataLoader(DATA, batch_size=11))
+    first, second = (inputs for inputs, _ in shared)
+    optimizer.zero_grad()
+    run.step(model(first).mean())
+    optimizer.zero_grad(set_to_none=False)  # of a loop as it was before: harmless
+    run.step(model(first).mean())
+    with pytest.raises((UsageError, WorkloadError), match=said):
+        (model(first).mean() / 2).backward()
+        run.step(model(second).mean() / 2)
+    run.close()
 
 
 def test_steps_in_the_wrong_order() -> None:

@@ -269,7 +269,8 @@ class Replica:
         if name in bucket.filled:
             raise WorkloadError(
                 f"{name} gets its gradient in several pieces, when a part of it may be sent already; where that "
-                "comes from torch.utils.checkpoint, use_reentrant=False avoids it"
+                "comes from torch.utils.checkpoint, use_reentrant=False avoids it; in a loop of your own, remove "
+                "loss.backward(), which run.step(loss) does"
             )
         bucket.filled.add(name)
         if bucket.complete:
@@ -300,6 +301,18 @@ class Replica:
             bucket.filled.clear()
             bucket.pending = None
         self._next_bucket = 0
+
+    @property
+    def gradients_version(self) -> int:
+        """It changes whenever anything writes gradients."""
+        return self.gradients._version
+
+    def has_other_gradients(self, version: int) -> bool:
+        """Whether anybody has computed gradients since they had this version; zeros, as of `zero_grad()`, don't count."""
+        pairs = zip(self._tensors, self._gradient_views, strict=True)
+        if any(tensor.grad is not None and tensor.grad is not view for (_, tensor), view in pairs):
+            return True
+        return self.gradients_version != version and bool(self.gradients.any())
 
     def _keep_in_place(self) -> None:
         """Parameters that have got another storage, as by `p.data = p.data.clamp(0, 1)`, are views again of its values.

@@ -118,6 +118,7 @@ class OwnLoop:
         self._samples = 0
         self._updating = False
         self._finished = False
+        self._gradients_version = 0
 
     @property
     def rank(self) -> int:
@@ -151,12 +152,19 @@ class OwnLoop:
         self._run_log = RunLog(replica, self._comm, self._recorder, self._experiment, strategy=self.strategy)
         start_together(self.strategy, replica, self._comm)
         self._run_log.started(samples=self._loader.order.samples, batch=self._loader.batch, epochs=None, steps=None)
+        self._gradients_version = replica.gradients_version
         atexit.register(self._check_finished)
         self._serve_if_asked(replica)
         return model, optimizer, self._loader
 
     def step(self, loss: Tensor) -> None:
         """Backward, exchange, update: instead of `zero_grad()`, `loss.backward()` and `optimizer.step()`."""
+        replica = self._prepared()
+        if replica.has_other_gradients(self._gradients_version):
+            raise UsageError(
+                "there are gradients before run.step(loss), which computes them itself: remove loss.backward(); to add "
+                "up those of several batches, give it their losses together: run.step((first + second) / 2)"
+            )
         self._step(lambda: loss)
 
     def sum(self, *values: float) -> list[float]:
@@ -210,6 +218,7 @@ class OwnLoop:
                 self.strategy.step(replica, self._comm)
         finally:
             self._updating = False
+        self._gradients_version = replica.gradients_version
         self._run_log.stepped(samples=self._samples, progress=0.0, epoch=self._loader.order.progress)
         self._serve_if_asked(replica)
 
