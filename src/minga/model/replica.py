@@ -308,7 +308,7 @@ class Replica:
         return self.gradients._version
 
     def has_other_gradients(self, version: int) -> bool:
-        """Whether anybody has computed gradients since they had this version; zeros, as of `zero_grad()`, don't count."""
+        """Whether anybody has computed gradients since this version; zeros, as of `zero_grad()`, do not count."""
         pairs = zip(self._tensors, self._gradient_views, strict=True)
         if any(tensor.grad is not None and tensor.grad is not view for (_, tensor), view in pairs):
             return True
