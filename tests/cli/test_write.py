@@ -88,7 +88,7 @@ def test_other_runs_write_nothing(tmp_path: Path) -> None:
 def test_texts_longer_than_the_context_are_written() -> None:
     torch.manual_seed(0)
     model = SmallTransformer(3, context=4, width=8, layers=1, heads=1).eval()
-    assert len(continued(model, list("abc"), "a", characters=20, temperature=1.0, seed=0)) == 21
+    assert len(continued(model, torch.tensor([0]), characters=20, temperature=1.0, seed=0)) == 21
 
 
 # --- what a finished run has learned ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ __all__ = ["write"]
 
 
 def write(
-    run: Annotated[Path, typer.Argument(help="The directory of a run of shakespeare-gpt or shakespeare.")],
+    run: Annotated[Path, typer.Argument(help="A run of shakespeare-gpt, or of any workload that writes text.")],
     prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
     characters: Annotated[int, typer.Option(help="How many are written.")] = 400,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest; 1: as learned.")] = 0.8,
@@ -29,9 +29,8 @@ def write(
 
       minga write runs/RUN --prompt "ROMEO:" --characters 300
     """
+    from minga.runs.answering import answer_takes
     from minga.training.trained import load_trained
-    from minga.workloads.models import SmallTransformer
-    from minga.workloads.text import continued, shakespeare_characters
 
     if characters < 1:
         raise ConfigError(f"--characters should be at least 1, not {characters}")
@@ -40,9 +39,10 @@ def write(
     if not 0 <= temperature <= 10:
         raise ConfigError(f"--temperature should be 0 to 10, not {temperature:g}")
     trained = load_trained(run, data=data)
-    where = data if data is not None else trained.experiment.data
-    if not isinstance(trained.model, SmallTransformer) or not trained.workload.name.startswith("shakespeare"):
+    options = {"characters": characters, "temperature": temperature, "seed": seed}
+    text = None
+    if trained.workload.answer is not None and answer_takes(trained.workload, *options):
+        text = trained.workload.respond(trained.model, prompt, **options)
+    if not isinstance(text, str):
         raise ConfigError(f"{run} trained {trained.experiment.workload}, which writes no text; give another run")
-    known = shakespeare_characters(Path(where).expanduser() if where else None)
-    text = continued(trained.model, known, prompt, characters=characters, temperature=temperature, seed=seed)
     present({"run": str(run), "prompt": prompt, "text": text}, lambda: print(text), as_json=as_json)

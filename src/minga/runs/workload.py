@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from minga.base.user_files import load_from_file
+from minga.data.batches import to_device
 from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError, unknown
 from minga.measure.metric_names import main_metric
 from minga.metrics.metric import Metric, as_metric
 from minga.model.keras_parts import is_keras_model, prefer_torch
+from minga.runs.answering import Preparation, Presentation, answered
+from minga.runs.signature import Signature, device_of, evaluating, inputs_of, samples_alone, specs_of
 
 __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
@@ -122,6 +126,54 @@ class Workload:
     test_batch: int = 256
     """Samples that are tested together."""
 
+    signature: Signature | None = None
+    """What goes into the model and what comes out, for a sample; None: `describe` finds it in two samples."""
+
+    prepare: Callable[[Any], Any] = field(default_factory=Preparation)
+    """Makes a sample's input of a raw thing: a picture, a sentence, numbers (default: numbers in the form of the first
+    sample's, pictures where that is one; `Preparation(picture=...)` changes pictures of 0 to 1 as the data's were)."""
+
+    answer: Callable[..., Any] | None = None
+    """Of model, prepared input and options, where an answer is more than one forward pass: `answer(model, prepared,
+    **options)`; None: `predict`, of a batch of one."""
+
+    present: Callable[[Any], Any] = field(default_factory=Presentation)
+    """Makes what a person reads of a sample's output (default: the class and its probability where metrics classify,
+    otherwise plain numbers)."""
+
+    classes: tuple[str, ...] = ()
+    """Names of the classes or labels, by number."""
+
+    references: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """Where answers are text: by split and raw thing, what people answered."""
+
+    def __post_init__(self) -> None:
+        for name in ("prepare", "present"):
+            default = getattr(self, name)
+            if isinstance(default, Preparation | Presentation):  # also of the workload that this is a changed copy of
+                object.__setattr__(self, name, default.of(self))
+
+    @cached_property
+    def first_samples(self) -> list[Any]:
+        """Two, each as a batch of one."""
+        return samples_alone(self.train, 2)
+
+    def describe(self, model: nn.Module) -> Signature:
+        """What the model takes and gives: the signature, or what two samples show."""
+        if self.signature is not None:
+            return self.signature
+        device = device_of(model)
+        with evaluating(model):
+            outputs = [self.predict(model, to_device(batch, device))[0] for batch in self.first_samples]
+        inputs = [inputs_of(batch) for batch in self.first_samples]
+        return Signature(specs_of("inputs", inputs), specs_of("outputs", outputs))
+
+    def respond(self, model: nn.Module, raw: Any, **options: Any) -> Any:
+        """What a person reads of a raw thing: `present(answer(model, prepare(raw), **options))`."""
+        prepared = self.prepare(raw)
+        with evaluating(model):
+            return self.present(answered(self, model, prepared, **options))
+
     @property
     def all_metrics(self) -> dict[str, Metric]:
         """Those of all tests, in order."""
@@ -206,6 +258,13 @@ def _check_kinds(workload: Workload) -> None:
     if isinstance(workload.model, nn.Module):
         kind = type(workload.model).__name__
         raise WorkloadError(f"{name}.model is a {kind}, not what makes one on each rank; give model=lambda: {kind}()")
+    for part in ("prepare", "present", "answer"):
+        value = getattr(workload, part)
+        if not callable(value) and (part, value) != ("answer", None):
+            raise WorkloadError(f"{name}.{part} should be a function, not {value!r}")
+    classes: Any = workload.classes
+    if isinstance(classes, str):
+        raise WorkloadError(f"{name}.classes should be a tuple of names, not {classes!r}; give tuple({classes!r})")
     for some in (workload.metrics, *(further.metrics for further in workload.further_tests)):
         if not isinstance(some, Mapping):
             raise WorkloadError(f"{name}.metrics should be a dict of names and metrics, not {some!r}")

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
 from minga.data.formats.arrays import CIFAR10_FILES, read_cifar10_part
+from minga.data.sources import known_dataset
 from minga.metrics import ConfusionMatrix
 from minga.runs.workload import Workload, correct
 from minga.workloads.schedules import warm_up_and_fall
@@ -82,4 +83,5 @@ def cifar10_vgg(data: Path | None = None) -> Workload:
         schedule=warm_up_and_fall,
         batch=64,
         epochs=30,
+        classes=tuple(known_dataset("cifar10").classes),
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from minga.runs.answering import Preparation, ink_is_bright
 from minga.runs.workload import Workload
 from minga.workloads.models import DigitsNet
 
@@ -52,4 +53,6 @@ def digits(data: Path | None = None) -> Workload:
         schedule=_full_then_falling,
         batch=16,
         epochs=20,
+        prepare=Preparation(picture=ink_is_bright),
+        classes=tuple("0123456789"),
     )

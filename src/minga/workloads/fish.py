@@ -75,6 +75,7 @@ def fish_resnet34(data: Path | None = None) -> Workload:
         batch=128,
         test_batch=64,
         epochs=100,
+        classes=tuple(train.classes),
     )
 
 

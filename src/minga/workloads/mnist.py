@@ -13,7 +13,9 @@ from torch.utils.data import TensorDataset
 
 from minga.data.directory import dataset_directory
 from minga.data.formats.arrays import IDX_FILES, read_idx_part
+from minga.data.sources import known_dataset
 from minga.errors import DataError
+from minga.runs.answering import Preparation, ink_is_bright
 from minga.runs.workload import Workload
 from minga.workloads.models import LeNet5, MultilayerPerceptron, NielsenNet, SmallConvNet, SmallResNet
 from minga.workloads.schedules import warm_up_and_fall
@@ -47,9 +49,12 @@ def _split(dataset: str, directory: Path, split: str) -> TensorDataset:
             f"pictures of {_SIDE}x{_SIDE}, of {_CLASSES} classes from 0 on. Fetch the data set again (minga data fetch "
             f"{dataset}), or write a workload for yours: file.py:name"
         )
+    return TensorDataset(_scaled(pictures.float() / 255.0, dataset), classes)
+
+
+def _scaled(pictures: Tensor, dataset: str) -> Tensor:
     mean, deviation = _SCALES[dataset]
-    scaled: Tensor = (pictures.float() / 255.0 - mean) / deviation
-    return TensorDataset(scaled, classes)
+    return (pictures - mean) / deviation
 
 
 def _workload(
@@ -73,6 +78,8 @@ def _workload(
         schedule=schedule,
         batch=batch,
         epochs=epochs,
+        prepare=Preparation(picture=lambda picture: _scaled(ink_is_bright(picture), dataset)),
+        classes=tuple(known_dataset(dataset).classes) or tuple("0123456789"),
     )
 
 

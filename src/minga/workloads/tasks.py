@@ -18,11 +18,12 @@ from torch.optim import Adam
 
 from minga.data.formats.text import as_numbers, pieces
 from minga.metrics import F1, R2, AreaUnderROC, MeanSquaredError, Perplexity, RootMeanSquaredError, WordAccuracy
+from minga.runs.answering import Preparation, ink_is_bright
 from minga.runs.workload import Workload
 from minga.workloads.digits import every_fifth, load_digits
 from minga.workloads.models import DigitsNet, SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
-from minga.workloads.text import mean_entropy
+from minga.workloads.text import mean_entropy, writing
 
 __all__ = ["LABELS", "counting", "digits_autoencoder", "digits_labels", "friedman", "number_in_words"]
 
@@ -99,6 +100,8 @@ def digits_labels(data: Path | None = None) -> Workload:
         schedule=warm_up_and_fall,
         batch=16,
         epochs=15,
+        prepare=Preparation(picture=ink_is_bright),
+        classes=tuple(LABELS),
     )
 
 
@@ -144,6 +147,7 @@ def digits_autoencoder(data: Path | None = None) -> Workload:
         schedule=warm_up_and_fall,
         batch=16,
         epochs=30,
+        prepare=Preparation(picture=ink_is_bright),
     )
 
 
@@ -180,4 +184,5 @@ def counting(data: Path | None = None) -> Workload:
         schedule=warm_up_and_fall,
         batch=32,
         epochs=10,
+        **writing(characters),
     )

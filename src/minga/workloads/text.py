@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from minga.runs.workload import AnyMetric, Workload
 from minga.workloads.models import SmallTransformer
 from minga.workloads.schedules import warm_up_and_fall
 
-__all__ = ["continued", "mean_entropy", "shakespeare", "shakespeare_characters", "shakespeare_gpt"]
+__all__ = ["continued", "mean_entropy", "shakespeare", "shakespeare_characters", "shakespeare_gpt", "writing"]
 
 _FILE = "tinyshakespeare.txt"
 _TRAINED_PART = 0.9
@@ -48,15 +48,11 @@ def shakespeare_characters(data: Path | None) -> list[str]:
 
 
 def continued(
-    model: SmallTransformer, known: list[str], prompt: str, *, characters: int, temperature: float, seed: int
-) -> str:
-    """The prompt and what the model writes after it, a character at a time."""
-    number_of = {character: number for number, character in enumerate(known)}
-    strange = sorted(set(prompt) - number_of.keys())
-    if strange or not prompt:
-        raise ConfigError(f"a prompt is of characters that the model knows, at least one; not {strange or prompt!r}")
-    numbers = torch.tensor([[number_of[character] for character in prompt]])
-    generator = torch.Generator().manual_seed(seed)
+    model: SmallTransformer, prompt: Tensor, *, characters: int = 400, temperature: float = 0.8, seed: int = 0
+) -> Tensor:
+    """The prompt and what the model writes after it, a character at a time, as numbers."""
+    numbers = prompt.unsqueeze(0)
+    generator = torch.Generator(numbers.device).manual_seed(seed)
     with torch.no_grad():
         for _ in range(characters):
             scores = model(numbers[:, -model.context :])[:, -1]
@@ -65,7 +61,27 @@ def continued(
             else:
                 chosen = torch.multinomial((scores / temperature).softmax(dim=1), 1, generator=generator)
             numbers = torch.cat([numbers, chosen], dim=1)
-    return "".join(known[number] for number in numbers[0].tolist())
+    return numbers[0]
+
+
+def writing(known: Sequence[str]) -> dict[str, Any]:
+    """What a workload needs to write: how prompts are read, continued and shown; `known`: characters by number."""
+    number_of = {character: number for number, character in enumerate(known)}
+
+    def prepare(prompt: Any) -> Tensor:
+        if not isinstance(prompt, str):
+            raise DataError(f"a prompt is a text, not a {type(prompt).__name__}; give what the text begins with")
+        strange = sorted(set(prompt) - number_of.keys())
+        if strange or not prompt:
+            raise ConfigError(
+                f"a prompt is of characters that the model knows, at least one; not {strange or prompt!r}"
+            )
+        return torch.tensor([number_of[character] for character in prompt])
+
+    def present(numbers: Tensor) -> str:
+        return "".join(known[number] for number in numbers.tolist())
+
+    return {"prepare": prepare, "answer": continued, "present": present}
 
 
 def _workload(
@@ -99,6 +115,7 @@ def _workload(
         schedule=warm_up_and_fall,
         batch=32,
         epochs=epochs,
+        **writing(characters),
     )
 
 
