@@ -28,10 +28,10 @@ from torch.utils.data import TensorDataset
 
 from minga import Summary
 from minga.errors import MingaError
-from minga.metrics import Bleu
+from minga.metrics.bleu_of_texts import bleu_of_texts
 from minga.runs.experiment import load
 from minga.runs.workload import load_workload
-from minga.workloads.captions.speaking import Speaker
+from minga.training.trained import load_trained
 
 RECIPES = Path(__file__).parent / "recipes.py"
 SHOWN_CAPTIONS = 12
@@ -152,19 +152,20 @@ def captions(seeds: Sequence[int], quick: bool) -> Part:
 
 def spoken(summary: Summary, beams: Sequence[int]) -> list[Row]:
     """BLEU of the test split for each beam, also without `a`, which some publications leave out; some captions."""
-    speaker = Speaker.of(Path(summary.run))
-    names = speaker.content.names["test"][:SHOWN_CAPTIONS]
-    letters = [number for number, word in enumerate(speaker.content.vocabulary.words) if len(word) == 1]
-    strict = Bleu(order=1, ignored=frozenset(letters))
+    trained = load_trained(Path(summary.run))
+    references = trained.workload.references["test"]
+    people = list(references.values())
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     rows: list[Row] = []
     for beam in beams:
-        said, references = speaker.said_of("test", beam=beam)
+        told = {name: trained.workload.respond(trained.model, name, beam=beam) for name in references}
+        said = list(told.values())
         rows.append(
             {
                 "beam": beam,
-                **{f"test {name}": value for name, value in speaker.bleu(said, references).items()},
-                "test BLEU-1 without a": strict.value(strict.state(said, references)),
-                "captions": dict(zip(names, map(speaker.content.vocabulary.text, said.tolist()), strict=False)),
+                **{f"test {name}": value for name, value in bleu_of_texts(said, people).items()},
+                "test BLEU-1 without a": bleu_of_texts(said, people, ignored=letters)["BLEU-1"],
+                "captions": {name: told[name] for name in list(told)[:SHOWN_CAPTIONS]},
             }
         )
     return rows

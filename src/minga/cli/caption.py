@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from minga.cli.options import DataOption, JsonOption
 from minga.cli.output import check_writable, present, say
-from minga.errors import ConfigError
+from minga.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
-    from minga.workloads.captions.speaking import Speaker
+    from minga.training.trained import Trained
 
 __all__ = ["caption"]
 
@@ -25,7 +25,10 @@ def caption(
     pictures: Annotated[
         list[str] | None, typer.Argument(metavar="IMAGE...", help="Files, or names of photographs of the data set.")
     ] = None,
-    run: Annotated[Path | None, typer.Option(metavar="RUN", help="A run of flickr8k-captions.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A run of flickr8k-captions, or of a workload like it."),
+    ] = None,
     beam: Annotated[int, typer.Option(help="Sentences looked at for each picture (1: greedy).")] = 3,
     encoder: Annotated[
         str | None, typer.Option(help="For files: vgg16 (needs torchvision), or file.py:encoder.")
@@ -57,7 +60,8 @@ def caption(
 
       minga caption PHOTOGRAPHS --encoder vgg16 --features-to DIR/flickr8k/features_vgg16.npz
     """
-    from minga.workloads.captions.speaking import Speaker
+    from minga.metrics.bleu_of_texts import bleu_of_texts
+    from minga.training.trained import load_trained
 
     if beam < 1:
         raise ConfigError(f"--beam should be at least 1, not {beam}")
@@ -69,52 +73,57 @@ def caption(
         return
     if run is None:
         raise ConfigError("give the run that has trained the network: --run runs/RUN")
-    speaker = Speaker.of(run, data)
+    trained = load_trained(run, data=data)
+    references = trained.workload.references
     if score is not None:
-        reached = speaker.score(score, beam=beam)
+        if score not in references:
+            raise unknown("split", score, references)
+        told = _tell(run, trained, list(references[score]), None, beam)
+        reached = bleu_of_texts(list(told.values()), list(references[score].values()))
         shown = "   ".join(f"{name} [bold]{value:.3f}[/]" for name, value in reached.items())
         present({"split": score, "beam": beam, **reached}, f"{score}, beam {beam}: {shown}", as_json=as_json)
         return
     if not pictures and page is not None:
-        pictures = speaker.content.names["test"][:_ON_A_PAGE]
+        pictures = list(references.get("test", ()))[:_ON_A_PAGE]
     if not pictures:
         raise ConfigError("give a picture, or the name of a photograph of the data set")
-    told = _tell(speaker, pictures, encoder, beam)
+    told = _tell(run, trained, pictures, encoder, beam)
     if page is not None:
-        _write_page(page, photographs, speaker, told, f"By {run.name}, beam {beam}. Below: what people said.")
+        _write_page(page, photographs, trained, told, f"By {run.name}, beam {beam}. Below: what people said.")
     lines = [f"{name}: {sentence}" if len(told) > 1 else sentence for name, sentence in told.items()]
     present(told, lambda: print("\n".join(lines)), as_json=as_json)
 
 
-def _tell(speaker: Speaker, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
-    """A caption for each; names that have features need no encoder."""
+def _tell(run: Path, trained: Trained, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
+    """A caption for each; names of the data set need no encoder."""
+    from minga.runs.answering import Presentation, answer_takes
     from minga.workloads.captions.encoders import encode, load_encoder
 
-    known = set(speaker.content.features.names)
-    files = [name for name in pictures if name not in known]
-    missing = [name for name in files if not Path(name).is_file()]
-    if missing:
-        raise ConfigError(f"{missing[0]!r} is no file, and no photograph with features in the data set")
-    if files and encoder is None:
-        raise ConfigError(f"{files[0]} has no features yet: give the encoder that the others are from, --encoder NAME")
-    told = {}
-    named = [name for name in pictures if name in known]
-    if named:
-        told = dict(zip(named, speaker.captions(speaker.content.features.of(named), beam=beam), strict=True))
+    workload = trained.workload
+    refusal = ConfigError(f"{run} trained {trained.experiment.workload}, which tells no captions; give another run")
+    if workload.answer is None and isinstance(workload.present, Presentation):
+        raise refusal
+    raw: dict[str, Any] = {name: Path(name) for name in pictures}
+    known = {name for split in workload.references.values() for name in split}
+    files = [name for name in raw if name not in known and Path(name).is_file()]
     if files and encoder is not None:
-        seen = encode(load_encoder(encoder), [Path(name) for name in files])
-        told |= dict(zip(files, speaker.captions(seen.vectors, beam=beam), strict=True))
-    return {name: told[name] for name in pictures}
+        seen = encode(load_encoder(encoder), [raw[name] for name in files])
+        raw |= zip(files, seen.vectors, strict=True)
+    options = {"beam": beam} if workload.answer is not None and answer_takes(workload, "beam") else {}
+    told = {name: workload.respond(trained.model, each, **options) for name, each in raw.items()}
+    if not all(isinstance(sentence, str) for sentence in told.values()):
+        raise refusal
+    return told
 
 
-def _write_page(page: Path, photographs: Path | None, speaker: Speaker, told: dict[str, str], note: str) -> None:
+def _write_page(page: Path, photographs: Path | None, trained: Trained, told: dict[str, str], note: str) -> None:
     from minga.report.pages.gallery import CaptionedPicture, gallery
 
     def file_of(name: str) -> Path | None:
         places = [Path(name), *([photographs / name] if photographs is not None else [])]
         return next((place for place in places if place.is_file()), None)
 
-    captions = speaker.content.captions
+    captions = {name: said for split in trained.workload.references.values() for name, said in split.items()}
     shown = [CaptionedPicture(name, said, captions.get(name, ()), file_of(name)) for name, said in told.items()]
     try:
         page.write_text(gallery("Captions", note, shown), encoding="utf-8")

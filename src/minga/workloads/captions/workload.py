@@ -21,9 +21,10 @@ from torch.utils.data import TensorDataset
 from minga.data.directory import dataset_directory
 from minga.data.formats.captions import CAPTIONS, SPLITS, CaptionFiles, find_features
 from minga.data.formats.vocabulary import padded, padded_groups
+from minga.errors import ConfigError
 from minga.metrics import Bleu, Perplexity
 from minga.runs.workload import FurtherTest, Workload
-from minga.workloads.captions.decoding import greedy
+from minga.workloads.captions.decoding import greedy, sentences
 from minga.workloads.captions.encoders import Features
 from minga.workloads.captions.model import CaptionNet, next_words
 from minga.workloads.schedules import warm_up_and_fall
@@ -91,6 +92,29 @@ def _said(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     return greedy(model, features.float(), longest=LONGEST), references
 
 
+def _prepared(raw: Any, *, features: Features) -> Tensor:
+    """Features of a photograph of the data set by its name, or what the same encoder has made of another."""
+    if isinstance(raw, str | Path):
+        if str(raw) in features.names:
+            return features.of([str(raw)])[0].float()
+        if Path(raw).is_file():
+            raise ConfigError(f"{raw} has no features yet: give the encoder that the others are from, --encoder NAME")
+        raise ConfigError(f"{str(raw)!r} is no file, and no photograph with features in the data set")
+    vector = torch.as_tensor(raw).flatten().float()
+    if len(vector) != features.width:
+        raise ConfigError(
+            f"this encoder gives {len(vector):,} numbers, and the network was trained with {features.width:,}: give "
+            "the encoder that its features were computed by"
+        )
+    return vector
+
+
+def _answer(model: nn.Module, features: Tensor, *, beam: int = 3) -> Tensor:
+    """The words of a sentence, by number."""
+    assert isinstance(model, CaptionNet)
+    return sentences(model, features.unsqueeze(0), beam=beam, longest=LONGEST)[0]
+
+
 def flickr8k_captions(data: Path | None = None) -> Workload:
     """Captions of photographs, by the network of the Quito thesis: features, embedding and LSTM.
 
@@ -116,4 +140,8 @@ def flickr8k_captions(data: Path | None = None) -> Workload:
         schedule=warm_up_and_fall,
         batch=64,
         epochs=10,
+        prepare=partial(_prepared, features=content.features),
+        answer=_answer,
+        present=lambda words: content.vocabulary.text(words.tolist()),
+        references={split: {name: content.captions[name] for name in names} for split, names in content.names.items()},
     )
