@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from made_photographs import make_flickr8k
 from PIL import Image
 
@@ -63,3 +64,36 @@ def noise(seed: str, count: int) -> bytes:
 def test_the_samples_stay_the_same(place: Path, name: str, train: str, test: str) -> None:
     workload: Any = built_in(name, place)
     assert (fingerprint(workload.train), fingerprint(workload.test)) == (train, test)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10-vgg", "fish-resnet34"])
+def test_pictures_are_prepared_as_those_that_are_trained_with(place: Path, name: str) -> None:
+    workload: Any = built_in(name, place)
+    sample = workload.train[0][0]
+    if name == "mnist":
+        pixels = np.zeros((28, 28), dtype=np.uint8)
+        pixels[9:19, 9:19] = 255
+        expected = (torch.from_numpy(pixels)[None].float() / 255 - 0.1307) / 0.3081
+    elif name == "cifar10-vgg":
+        pixels, expected = sample.permute(1, 2, 0).numpy(), sample
+    else:
+        pixels, expected = (sample[0].float() * 255).round().to(torch.uint8).numpy(), sample
+    prepared = workload.prepare(Image.fromarray(pixels))
+    assert prepared.dtype == sample.dtype
+    torch.testing.assert_close(prepared, expected)
+    if name == "mnist":
+        torch.testing.assert_close(workload.prepare(Image.fromarray(255 - pixels)), expected)
+
+
+def test_classes_have_their_names(place: Path) -> None:
+    assert built_in("mnist", place).classes == tuple("0123456789")
+    assert built_in("cifar10-vgg", place).classes[:2] == ("airplane", "automobile")
+    assert len(built_in("fish-resnet34", place).classes) == 3
+
+
+@pytest.mark.parametrize("name", ["mnist", "fish-resnet34", "flickr8k-captions", "shakespeare"])
+def test_what_they_take_and_give_is_found(place: Path, name: str) -> None:
+    workload = built_in(name, place)
+    described = workload.describe(workload.model())
+    (inputs,), (outputs,) = described.inputs, described.outputs
+    assert inputs.name == "inputs" and outputs.name == "outputs" and outputs.dtype == "float32"
