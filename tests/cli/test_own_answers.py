@@ -10,7 +10,7 @@ from PIL import Image
 
 import minga
 from minga.cli.main import application
-from minga.errors import ConfigError
+from minga.errors import ConfigError, DataError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
 ALPHABET = PAGE.split("## From a raw thing to an answer")[1].split("```python\n")[1].split("```")[0]
@@ -77,5 +77,13 @@ def test_what_gives_no_text_is_refused(alphabet: str, light: str, tmp_path: Path
     with pytest.raises(ConfigError, match=r"unknown split 'test'; known: none"):
         application(["caption", "--score", "test", "--run", light], standalone_mode=False)
     run = minga.run(minga.Experiment(workload="digits", training=minga.Training(steps=2), runs=str(tmp_path))).run
-    with pytest.raises(ConfigError, match="trained digits, which tells no captions; give another run"):
-        application(["caption", "dog.jpg", "--run", run], standalone_mode=False)
+    for words in (["dog.jpg"], ["--score", "test"]):
+        with pytest.raises(ConfigError, match="trained digits, which tells no captions; give another run"):
+            application(["caption", *words, "--run", run], standalone_mode=False)
+    with pytest.raises(DataError, match="a prompt is a text"):
+        application(["caption", "dog.jpg", "--run", counting(tmp_path)], standalone_mode=False)
+
+
+def counting(place: Path) -> str:
+    experiment = minga.Experiment(workload="counting", training=minga.Training(steps=2), runs=str(place))
+    return minga.run(experiment).run

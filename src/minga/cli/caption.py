@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -61,6 +61,7 @@ def caption(
       minga caption PHOTOGRAPHS --encoder vgg16 --features-to DIR/flickr8k/features_vgg16.npz
     """
     from minga.metrics.bleu_of_texts import bleu_of_texts
+    from minga.runs.answering import Presentation
     from minga.training.trained import load_trained
 
     if beam < 1:
@@ -74,6 +75,8 @@ def caption(
     if run is None:
         raise ConfigError("give the run that has trained the network: --run runs/RUN")
     trained = load_trained(run, data=data)
+    if trained.workload.answer is None and isinstance(trained.workload.present, Presentation):
+        raise _tells_none(run, trained)
     references = trained.workload.references
     if score is not None:
         if score not in references:
@@ -96,24 +99,26 @@ def caption(
 
 def _tell(run: Path, trained: Trained, pictures: list[str], encoder: str | None, beam: int) -> dict[str, str]:
     """A caption for each; names of the data set need no encoder."""
-    from minga.runs.answering import Presentation, answer_takes
+    from minga.runs.answering import answer_takes
     from minga.workloads.captions.encoders import encode, load_encoder
 
     workload = trained.workload
-    refusal = ConfigError(f"{run} trained {trained.experiment.workload}, which tells no captions; give another run")
-    if workload.answer is None and isinstance(workload.present, Presentation):
-        raise refusal
-    raw: dict[str, Any] = {name: Path(name) for name in pictures}
-    known = {name for split in workload.references.values() for name in split}
-    files = [name for name in raw if name not in known and Path(name).is_file()]
-    if files and encoder is not None:
-        seen = encode(load_encoder(encoder), [raw[name] for name in files])
-        raw |= zip(files, seen.vectors, strict=True)
     options = {"beam": beam} if workload.answer is not None and answer_takes(workload, "beam") else {}
-    told = {name: workload.respond(trained.model, each, **options) for name, each in raw.items()}
+    known = {name for split in workload.references.values() for name in split}
+    files = [name for name in pictures if encoder is not None and name not in known and Path(name).is_file()]
+    # Names that there is nothing of are told before an encoder is loaded.
+    told = {name: workload.respond(trained.model, Path(name), **options) for name in pictures if name not in files}
+    if files and encoder is not None:
+        seen = encode(load_encoder(encoder), [Path(name) for name in files])
+        for name, vector in zip(files, seen.vectors, strict=True):
+            told[name] = workload.respond(trained.model, vector, **options)
     if not all(isinstance(sentence, str) for sentence in told.values()):
-        raise refusal
-    return told
+        raise _tells_none(run, trained)
+    return {name: told[name] for name in pictures}
+
+
+def _tells_none(run: Path, trained: Trained) -> ConfigError:
+    return ConfigError(f"{run} trained {trained.experiment.workload}, which tells no captions; give another run")
 
 
 def _write_page(page: Path, photographs: Path | None, trained: Trained, told: dict[str, str], note: str) -> None:
