@@ -19,7 +19,6 @@ from minga.data.directory import data_directory, dataset_directory
 from minga.data.sources import known_datasets
 from minga.errors import ConfigError, unknown
 from minga.lab.limits import check_network
-from minga.model.weights import check_weights
 from minga.net.sockets import listen
 from minga.runs.experiment import Experiment
 from minga.runs.network import Network
@@ -36,8 +35,6 @@ _FILES_FOR_A_PEER = 2
 def check(experiment: Experiment, *, here: int | None = None) -> None:
     """`UsageError` for what can't be trained here; `here`: how many of the ranks are on this machine (None: all)."""
     _check_workload(experiment)
-    if experiment.training.start_from is not None:
-        check_weights(Path(experiment.training.start_from))
     if experiment.in_lab:
         check_network(experiment.cluster.network or Network(), experiment.hosts)
     elif experiment.cluster.port and experiment.ranks > 1 and here is None:

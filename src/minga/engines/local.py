@@ -18,6 +18,7 @@ from minga.launch.processes import Job
 from minga.launch.supervisor import Supervisor, stop_when_asked
 from minga.measure.counters import machine_power
 from minga.membership.state_file import load as load_state
+from minga.model.weights import check_weights
 from minga.report.live import View, in_notebook, live_view
 from minga.report.summary import Summary, summarise
 from minga.runs.directory import alone_in, log_file, make_run_directory, server_folder
@@ -40,6 +41,8 @@ def run(experiment: Experiment, view: View | None = None, *, listening: Listenin
     if listening is not None:
         experiment = prepared(experiment, listening)
     check(experiment, here=None if listening is None else listening.here)
+    if experiment.training.start_from is not None:  # once it has begun, a run needs them no more
+        check_weights(Path(experiment.training.start_from))
     directory = make_run_directory(experiment)
     with alone_in(directory):
         return _train(experiment, directory, view or View(), listening=listening)
