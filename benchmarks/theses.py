@@ -158,7 +158,9 @@ def spoken(summary: Summary, beams: Sequence[int]) -> list[Row]:
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     rows: list[Row] = []
     for beam in beams:
-        told = {name: trained.workload.respond(trained.model, name, beam=beam) for name in references}
+        names = list(references)
+        answers = trained.workload.respond_to_all(trained.model, names, beam=beam)
+        told = dict(zip(names, answers, strict=True))
         said = list(told.values())
         rows.append(
             {

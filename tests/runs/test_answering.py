@@ -185,6 +185,17 @@ def test_a_workload_says_it_all_itself() -> None:
     assert workload.respond(nn.Identity(), "word", times=2) == "8 letters"
     with pytest.raises(ConfigError, match="mine does not answer with these options: beam"):
         workload.respond(nn.Identity(), "word", beam=2)
+    assert workload.respond_to_all(nn.Identity(), ["a", "word"]) == ["1 letters", "4 letters"]
+    asked: list[list[int]] = []
+
+    def together(model: nn.Module, prepared: list[int], *, times: int = 1) -> list[int]:
+        asked.append(prepared)
+        return [each * times for each in prepared]
+
+    words = ["word"] * 450
+    many = dataclasses.replace(workload, answer_many=together)
+    assert many.respond_to_all(nn.Identity(), words, times=2) == ["8 letters"] * 450
+    assert [len(each) for each in asked] == [200, 200, 50]
     with pytest.raises(ConfigError, match="options: beam"):
         made(torch.zeros(4, 2)).respond(nn.Identity(), [1, 2], beam=2)
 

@@ -107,11 +107,13 @@ def _tell(run: Path, trained: Trained, pictures: list[str], encoder: str | None,
     known = {name for split in workload.references.values() for name in split}
     files = [name for name in pictures if encoder is not None and name not in known and Path(name).is_file()]
     # Names that there is nothing of are told before an encoder is loaded.
-    told = {name: workload.respond(trained.model, Path(name), **options) for name in pictures if name not in files}
+    named = [name for name in pictures if name not in files]
+    told = dict(
+        zip(named, workload.respond_to_all(trained.model, [Path(name) for name in named], **options), strict=True)
+    )
     if files and encoder is not None:
         seen = encode(load_encoder(encoder), [Path(name) for name in files])
-        for name, vector in zip(files, seen.vectors, strict=True):
-            told[name] = workload.respond(trained.model, vector, **options)
+        told |= zip(files, workload.respond_to_all(trained.model, list(seen.vectors), **options), strict=True)
     if not all(isinstance(sentence, str) for sentence in told.values()):
         raise _tells_none(run, trained)
     return {name: told[name] for name in pictures}

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Preparation", "Presentation", "answer_takes", "answered", "ink_is_bright"]
 
 _TOP = 5
+_AT_ONCE = 200
+"""Inputs that a model looks at together."""
 
 
 class Preparation:
@@ -130,17 +132,26 @@ def ink_is_bright(picture: Tensor) -> Tensor:
     return 1.0 - picture if float(edge.mean()) > 0.5 else picture
 
 
-def answered(workload: Workload, model: nn.Module, prepared: Any, **options: Any) -> Any:
-    """What the model says of prepared inputs; the model should be in evaluation mode."""
+def answered(workload: Workload, model: nn.Module, prepared: Sequence[Any], **options: Any) -> list[Any]:
+    """What the model says of each of these inputs; the model should be in evaluation mode."""
     if not answer_takes(workload, *options):
         raise ConfigError(f"{workload.name} does not answer with these options: {', '.join(options)}")
-    device = device_of(model)
+    device, home = device_of(model), torch.device("cpu")
+    if len(prepared) > 1 and workload.answer_many is not None:
+        answers: list[Any] = []
+        for start in range(0, len(prepared), _AT_ONCE):
+            part = to_device(list(prepared[start : start + _AT_ONCE]), device)
+            answers += [to_device(each, home) for each in workload.answer_many(model, part, **options)]
+        return answers
+    return [to_device(_answer(workload, model, to_device(each, device), options), home) for each in prepared]
+
+
+def _answer(workload: Workload, model: nn.Module, prepared: Any, options: Mapping[str, Any]) -> Any:
     if workload.answer is not None:
-        return to_device(workload.answer(model, to_device(prepared, device), **options), torch.device("cpu"))
+        return workload.answer(model, prepared, **options)
     # Nobody knows its targets: those of the first sample are in their place, since `predict` wants some.
     batch = with_inputs(workload.first_samples[0], collate([prepared], torch.device("cpu")))
-    outputs, _ = workload.predict(model, to_device(batch, device))
-    return _only(to_device(outputs, torch.device("cpu")))
+    return _only(workload.predict(model, to_device(batch, device_of(model)))[0])
 
 
 def answer_takes(workload: Workload, *options: str) -> bool:

@@ -137,6 +137,9 @@ class Workload:
     """Of model, prepared input and options, where an answer is more than one forward pass: `answer(model, prepared,
     **options)`; None: `predict`, of a batch of one."""
 
+    answer_many: Callable[..., Sequence[Any]] | None = None
+    """The same of a list of prepared inputs, where many at once take less time than one after the other."""
+
     present: Callable[[Any], Any] = field(default_factory=Presentation)
     """Makes what a person reads of a sample's output (default: the class and its probability where metrics classify,
     otherwise plain numbers)."""
@@ -170,9 +173,13 @@ class Workload:
 
     def respond(self, model: nn.Module, raw: Any, **options: Any) -> Any:
         """What a person reads of a raw thing: `present(answer(model, prepare(raw), **options))`."""
-        prepared = self.prepare(raw)
+        return self.respond_to_all(model, [raw], **options)[0]
+
+    def respond_to_all(self, model: nn.Module, raws: Sequence[Any], **options: Any) -> list[Any]:
+        """The same of several, of which the model may look at many at once."""
+        prepared = [self.prepare(raw) for raw in raws]
         with evaluating(model):
-            return self.present(answered(self, model, prepared, **options))
+            return [self.present(output) for output in answered(self, model, prepared, **options)]
 
     @property
     def all_metrics(self) -> dict[str, Metric]:
@@ -258,9 +265,9 @@ def _check_kinds(workload: Workload) -> None:
     if isinstance(workload.model, nn.Module):
         kind = type(workload.model).__name__
         raise WorkloadError(f"{name}.model is a {kind}, not what makes one on each rank; give model=lambda: {kind}()")
-    for part in ("prepare", "present", "answer"):
+    for part in ("prepare", "present", "answer", "answer_many"):
         value = getattr(workload, part)
-        if not callable(value) and (part, value) != ("answer", None):
+        if not callable(value) and not (value is None and part.startswith("answer")):
             raise WorkloadError(f"{name}.{part} should be a function, not {value!r}")
     classes: Any = workload.classes
     if isinstance(classes, str):

@@ -8,6 +8,7 @@ Photographs come as features that an encoder has computed before: DIR/flickr8k/f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,10 +110,14 @@ def _prepared(raw: Any, *, features: Features) -> Tensor:
     return vector
 
 
-def _answer(model: nn.Module, features: Tensor, *, beam: int = 3) -> Tensor:
-    """The words of a sentence, by number."""
+def _answers(model: nn.Module, features: Sequence[Tensor], *, beam: int = 3) -> list[Tensor]:
+    """The words of a sentence about each, by number."""
     assert isinstance(model, CaptionNet)
-    return sentences(model, features.unsqueeze(0), beam=beam, longest=LONGEST)[0]
+    return list(sentences(model, torch.stack(list(features)), beam=beam, longest=LONGEST))
+
+
+def _answer(model: nn.Module, features: Tensor, *, beam: int = 3) -> Tensor:
+    return _answers(model, [features], beam=beam)[0]
 
 
 def flickr8k_captions(data: Path | None = None) -> Workload:
@@ -142,6 +147,7 @@ def flickr8k_captions(data: Path | None = None) -> Workload:
         epochs=10,
         prepare=partial(_prepared, features=content.features),
         answer=_answer,
+        answer_many=_answers,
         present=lambda words: content.vocabulary.text(words.tolist()),
         references={split: {name: content.captions[name] for name in names} for split, names in content.names.items()},
     )
