@@ -112,7 +112,7 @@ def trainings(draw: st.DrawFn) -> Training:
         steps=draw(positive) if how_long == "steps" else None,
         batch=draw(st.none() | positive),
         seed=draw(st.integers(0, 2**31 - 1)),
-        learning_rate=draw(st.none() | st.floats(0, exclude_min=True, allow_nan=False)),
+        learning_rate=draw(st.none() | st.floats(0, exclude_min=True, allow_nan=False, allow_infinity=False)),
         evaluate_every=draw(st.floats(0, 1e9)),
     )
 
