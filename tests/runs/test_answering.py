@@ -123,7 +123,10 @@ def test_pictures_get_the_size_and_colours_of_the_samples(tmp_path: Path) -> Non
         assert prepared.shape == (3, 4, 6) and prepared[:, 0, 0].tolist() == pytest.approx([1, 0, 0.2])
     assert made(torch.zeros(2, 1, 4, 6, dtype=torch.float16)).prepare(raw).dtype == torch.float16
     assert made(torch.zeros(2, 3, 4, 6, dtype=torch.uint8)).prepare(raw)[:, 0, 0].tolist() == [255, 0, 51]
-    with pytest.raises(DataError, match=r"nothing\.png' can't be read as a picture"):
+    (tmp_path / "damaged.png").write_text("no picture")
+    with pytest.raises(DataError, match=r"damaged\.png' is no picture that can be read: .*; give another"):
+        made(torch.zeros(2, 3, 4, 6)).prepare(str(tmp_path / "damaged.png"))
+    with pytest.raises(DataError, match=r"there is no file '.*nothing\.png'; give a picture's path"):
         made(torch.zeros(2, 3, 4, 6)).prepare(str(tmp_path / "nothing.png"))
     with pytest.raises(DataError, match=r"takes 2 x 4 x 6 \(float32\), not .*`prepare`"):
         made(torch.zeros(2, 2, 4, 6)).prepare(raw)

@@ -11,6 +11,7 @@ from minga.comm import COLLECTIVES, Transport
 from minga.data.batches import part_of
 from minga.errors import WorkloadError
 from minga.metrics.metric import Mean, Metric, as_metric
+from minga.model.evaluating import evaluating
 from minga.model.replica import Replica
 from minga.runs.workload import FurtherTest, Workload
 
@@ -46,12 +47,8 @@ def evaluate(workload: Workload, replica: Replica, comm: Transport, device: torc
     metrics = {"loss": _Loss(workload), **workload.metrics}
     own = FurtherTest(data=workload.test, metrics=metrics, predict=workload.predict, batch=workload.test_batch)
     model = replica.model
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    with torch.no_grad():  # not inference_mode: models that keep tensors between calls could not train on
+    with evaluating(model):
         states = [state for test in (own, *workload.further_tests) for state in _look(test, model, comm, device)]
-    for module, training in modes:
-        module.training = training
     gathered = _gather(comm, [state.total for state in states])
     findings = Findings(lower_is_better=workload.lower_is_better)
     values = {}

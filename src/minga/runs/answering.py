@@ -22,7 +22,8 @@ from minga.errors import ConfigError, DataError
 from minga.metrics.classification import F1, ConfusionMatrix, TopKAccuracy
 from minga.metrics.metric import PerSample
 from minga.metrics.roc import AreaUnderROC
-from minga.runs.signature import TensorSpec, device_of, inputs_of, specs_of, with_inputs
+from minga.model.evaluating import device_of
+from minga.runs.signature import TensorSpec, inputs_of, specs_of, with_inputs
 
 if TYPE_CHECKING:
     from minga.runs.workload import Workload
@@ -81,6 +82,8 @@ class Preparation:
         told = repr(raw) if isinstance(raw, str) else str(raw) if isinstance(raw, Path) else "a picture"
         if len(spec.shape) != 3 or spec.shape[0] not in (1, 3):
             raise DataError(f"{self._name} takes {_shown(spec)}, not {told}; {_OWN}")
+        if not _is_image(raw) and not Path(raw).expanduser().is_file():
+            raise DataError(f"there is no file {told}; give a picture's path")
         channels, height, width = spec.shape
         try:
             image = raw if _is_image(raw) else open_picture(Path(raw).expanduser())
@@ -88,7 +91,7 @@ class Preparation:
                 width, height = image.size
             pixels = shape_image(image, PictureShape(width=width, height=height, grey=channels == 1))
         except (BadSample, OSError) as bad:
-            raise DataError(f"{told} can't be read as a picture ({bad}); give another") from None
+            raise DataError(f"{told} is no picture that can be read: {bad}; give another") from None
         made = torch.from_numpy(np.array(pixels))
         dtype: torch.dtype = getattr(torch, spec.dtype)
         # Data sets that keep pictures as bytes have them scaled by `predict`.

@@ -6,13 +6,12 @@ workload.describe(workload.model()).inputs     # (TensorSpec(name="inputs", dtyp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from minga.data.batches import collate, fetch
@@ -22,8 +21,6 @@ from minga.errors import WorkloadError
 __all__ = [
     "Signature",
     "TensorSpec",
-    "device_of",
-    "evaluating",
     "inputs_of",
     "samples_alone",
     "specs_of",
@@ -99,23 +96,3 @@ def specs_of(name: str, values: list[Any]) -> tuple[TensorSpec, ...]:
         return tuple(spec for at in places for spec in specs_of(f"{name}_{at}", [value[at] for value in values]))
     text = isinstance(first, str) or (isinstance(first, list | tuple) and isinstance(first[0], str))
     return (TensorSpec(name, "str" if text else type(first).__name__, ()),)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where its first tensor is."""
-    first = next(itertools.chain(model.parameters(), model.buffers()), None)
-    return first.device if first is not None else _CPU
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode and without gradients; afterwards each module is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            if module.training != training:
-                module.training = training

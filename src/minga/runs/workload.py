@@ -25,9 +25,10 @@ from minga.data.stream import StreamReader, is_stream
 from minga.errors import WorkloadError, unknown
 from minga.measure.metric_names import main_metric
 from minga.metrics.metric import Metric, as_metric
+from minga.model.evaluating import device_of, evaluating
 from minga.model.keras_parts import is_keras_model, prefer_torch
 from minga.runs.answering import Preparation, Presentation, answered
-from minga.runs.signature import Signature, device_of, evaluating, inputs_of, samples_alone, specs_of
+from minga.runs.signature import Signature, inputs_of, samples_alone, specs_of
 
 __all__ = ["FurtherTest", "Workload", "correct", "load_workload"]
 
